@@ -37,6 +37,10 @@ enum Codec {
     if let value = exactCast(value, to: Bool?.self) { return value.map { .bool($0) } }
     if let value = exactCast(value, to: Double?.self) { return value.map { .double($0) } }
     if let value = exactCast(value, to: Data?.self) { return value.map { .data($0) } }
+    if let value = exactCast(value, to: Defaults.Value.self) {
+      if case .null = value { return nil }
+      if let scalar = value.scalar { return scalar }
+    }
     if let value = exactCast(value, to: URL.self), value.baseURL != nil || value.isPathOnly {
       return try encodeModel(RelativeURL(value), of: T.self)
     }
@@ -170,6 +174,13 @@ enum Codec {
       || T.self == URL.self
     {
       return try decodeOpened(stored)
+    }
+    if T.self == Defaults.Value.self {
+      if let value = Defaults.Value(stored) { return bitCast(value) }
+      throw StorageError(
+        .decodingFailed, operation: "decode",
+        reason: "the value is nested more than \(Defaults.Value.maximumDepth) levels deep",
+        remedy: "Read it as the type that it was stored as.")
     }
     return try decodeModel(stored, as: T.self)
   }

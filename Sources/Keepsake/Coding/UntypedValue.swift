@@ -1,21 +1,38 @@
 internal import FoundationEssentials
 
-/// A JSON document or property list of any shape.
-enum PropertyTree: Equatable {
-  case null
-  case bool(Bool)
-  case int(Int64)
-  case uint(UInt64)
-  case double(Double)
-  case decimal(Decimal)
-  case string(String)
-  case data(Data)
-  case date(Date)
-  case array([PropertyTree])
-  case dictionary([String: PropertyTree])
+extension Defaults.Value {
+  /// nil if the value is nested more than ``maximumDepth`` levels deep.
+  init?(_ stored: StoredValue) {
+    switch stored {
+    case .bool(let value): self = .bool(value)
+    case .int(let value): self = Int(exactly: value).map { .int($0) } ?? .double(Double(value))
+    case .double(let value): self = .double(value)
+    case .string(let value): self = .string(value)
+    case .data(let value): self = .data(value)
+    case .date(let value): self = .date(Date(timeIntervalSinceReferenceDate: value))
+    case .json(let bytes):
+      guard JSONScanner.value(of: bytes, maximumDepth: Self.maximumDepth - 1) != nil,
+        let value = try? Codec.decoder.decode(Self.self, from: Data(bytes))
+      else { return nil }
+      self = value
+    }
+  }
+
+  /// The scalar that a store keeps as it is; nil for null and for all else.
+  var scalar: StoredValue? {
+    switch self {
+    case .bool(let value): .bool(value)
+    case .int(let value): .int(Int64(value))
+    case .double(let value): .double(value)
+    case .string(let value): .string(value)
+    case .data(let value): .data(value)
+    case .date(let value): .date(value.timeIntervalSinceReferenceDate)
+    case .null, .uint, .decimal, .array, .dictionary: nil
+    }
+  }
 }
 
-extension PropertyTree: Codable {
+extension Defaults.Value: Codable {
   private struct Key: CodingKey {
     let stringValue: String
     var intValue: Int? { nil }
@@ -23,19 +40,20 @@ extension PropertyTree: Codable {
     init?(intValue: Int) { nil }
   }
 
-  init(from decoder: any Decoder) throws {
+  /// Decodes a value of any shape.
+  public init(from decoder: any Decoder) throws {
     try decoder.propertyListBudget?.spend(atDepth: decoder.codingPath.count)
     if let container = try? decoder.container(keyedBy: Key.self) {
-      var values: [String: PropertyTree] = [:]
+      var values: [String: Defaults.Value] = [:]
       for key in container.allKeys {
-        values[key.stringValue] = try container.decode(PropertyTree.self, forKey: key)
+        values[key.stringValue] = try container.decode(Defaults.Value.self, forKey: key)
       }
       self = .dictionary(values)
       return
     }
     if var container = try? decoder.unkeyedContainer() {
-      var values: [PropertyTree] = []
-      while !container.isAtEnd { values.append(try container.decode(PropertyTree.self)) }
+      var values: [Defaults.Value] = []
+      while !container.isAtEnd { values.append(try container.decode(Defaults.Value.self)) }
       self = .array(values)
       return
     }
@@ -44,7 +62,7 @@ extension PropertyTree: Codable {
       self = .null
     } else if let value = try? container.decode(Bool.self) {
       self = .bool(value)
-    } else if let value = try? container.decode(Int64.self) {
+    } else if let value = try? container.decode(Int.self) {
       self = .int(value)
     } else if let value = try? container.decode(UInt64.self) {
       self = .uint(value)
@@ -66,7 +84,8 @@ extension PropertyTree: Codable {
     }
   }
 
-  func encode(to encoder: any Encoder) throws {
+  /// Encodes the value as what it is.
+  public func encode(to encoder: any Encoder) throws {
     switch self {
     case .dictionary(let values):
       var container = encoder.container(keyedBy: Key.self)
@@ -125,7 +144,7 @@ extension PropertyTree: Codable {
   /// read costs only the member that it is in.
   static func members(
     ofPropertyList document: Data
-  ) throws -> [String: Result<PropertyTree, any Error>] {
+  ) throws -> [String: Result<Defaults.Value, any Error>] {
     guard document.starts(with: "bplist".utf8) || Self.isShallowXML(document) else {
       throw Unreadable()
     }
@@ -135,19 +154,19 @@ extension PropertyTree: Codable {
   }
 
   private struct Members: Decodable {
-    var members: [String: Result<PropertyTree, any Error>] = [:]
+    var members: [String: Result<Defaults.Value, any Error>] = [:]
 
     init(from decoder: any Decoder) throws {
       try decoder.propertyListBudget?.spend(atDepth: decoder.codingPath.count)
       let container = try decoder.container(keyedBy: Key.self)
       for key in container.allKeys {
-        members[key.stringValue] = Result { try container.decode(PropertyTree.self, forKey: key) }
+        members[key.stringValue] = Result { try container.decode(Defaults.Value.self, forKey: key) }
       }
     }
   }
 }
 
-extension PropertyTree {
+extension Defaults.Value {
   /// Whether a document looks like XML whose elements are not nested too deeply, by its tags alone.
   private static func isShallowXML(_ document: Data) -> Bool {
     let mark = JSONScanner.byteOrderMark
@@ -192,7 +211,7 @@ extension PropertyTree {
 
 extension Decoder {
   /// nil for JSON, which has neither bytes nor dates: its strings must not be decoded as such.
-  fileprivate var propertyListBudget: PropertyTree.Budget? {
-    PropertyTree.budgetKey.flatMap { userInfo[$0] as? PropertyTree.Budget }
+  fileprivate var propertyListBudget: Defaults.Value.Budget? {
+    Defaults.Value.budgetKey.flatMap { userInfo[$0] as? Defaults.Value.Budget }
   }
 }

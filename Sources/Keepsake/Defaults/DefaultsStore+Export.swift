@@ -55,7 +55,7 @@ extension Defaults.Store {
   private static func propertyList(
     _ values: [(key: String, value: StoredValue)]
   ) throws(StorageError) -> Data {
-    var entries: [String: PropertyTree] = [:]
+    var entries: [String: Defaults.Value] = [:]
     for (key, value) in values {
       guard entries.updateValue(try propertyTree(value, key: key), forKey: key) == nil else {
         throw StorageError(
@@ -66,7 +66,7 @@ extension Defaults.Store {
     let encoder = PropertyListEncoder()
     encoder.outputFormat = .xml
     do {
-      return try encoder.encode(PropertyTree.dictionary(entries))
+      return try encoder.encode(Defaults.Value.dictionary(entries))
     } catch {
       throw StorageError(
         .encodingFailed, operation: "export",
@@ -77,26 +77,16 @@ extension Defaults.Store {
 
   private static func propertyTree(
     _ value: StoredValue, key: String
-  ) throws(StorageError) -> PropertyTree {
-    let tree: PropertyTree?
+  ) throws(StorageError) -> Defaults.Value {
+    let tree: Defaults.Value?
+    // Foundation writes any other date, NaN included, as a different one without an error.
+    let years1To9999 = -63_114_076_800...252_423_993_599.0
     switch value {
-    case .bool(let value): tree = .bool(value)
-    case .int(let value): tree = .int(value)
-    case .double(let value): tree = value.isFinite ? .double(value) : nil
-    case .string(let value): tree = .string(value)
-    case .data(let value): tree = .data(value)
-    case .date(let value):
-      // Foundation writes any other date, NaN included, as a different one without an error.
-      let years1To9999 = -63_114_076_800...252_423_993_599.0
-      tree =
-        years1To9999.contains(value)
-        ? .date(Date(timeIntervalSinceReferenceDate: value)) : nil
-    case .json(let bytes):
-      let isShallow =
-        JSONScanner.value(of: bytes, maximumDepth: PropertyTree.maximumDepth - 1) != nil
-      tree = isShallow ? try? Codec.decoder.decode(PropertyTree.self, from: Data(bytes)) : nil
+    case .double(let value) where !value.isFinite: tree = nil
+    case .date(let value) where !years1To9999.contains(value): tree = nil
+    default: tree = Defaults.Value(value)
     }
-    guard let tree, tree.fitsPropertyList, !PropertyTree.isReadAsNull(key) else {
+    guard let tree, tree.fitsPropertyList, !Defaults.Value.isReadAsNull(key) else {
       throw StorageError(
         .encodingFailed, operation: "export", key: key,
         reason: "a property list cannot hold the value", remedy: "Export as JSON.")
@@ -105,7 +95,7 @@ extension Defaults.Store {
   }
 }
 
-extension PropertyTree {
+extension Defaults.Value {
   /// Whether a property list can hold this without loss.
   fileprivate var fitsPropertyList: Bool {
     switch self {

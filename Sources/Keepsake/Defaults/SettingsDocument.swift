@@ -50,7 +50,7 @@ package struct SettingsDocument {
   }
 
   private mutating func read(propertyList document: Data) throws(StorageError) {
-    guard let members = try? PropertyTree.members(ofPropertyList: document) else {
+    guard let members = try? Defaults.Value.members(ofPropertyList: document) else {
       throw Self.unreadable("the document is neither a JSON object nor a property list")
     }
     for (key, member) in members.sorted(by: { $0.key < $1.key }) {

@@ -29,10 +29,10 @@ import Foundation
   _ = try? Codec.decode(value, as: Decimal.self)
   _ = try? Codec.decode(value, as: URL.self)
   _ = try? Codec.decode(value, as: Date?.self)
-  guard let tree = try? Codec.decode(value, as: PropertyTree.self) else { return }
+  guard let tree = try? Codec.decode(value, as: Defaults.Value.self) else { return }
   guard let again = try? Codec.encode(tree) else { return }
   // A document with NaN is not equal to itself.
-  let read = try? Codec.decode(again, as: PropertyTree.self)
+  let read = try? Codec.decode(again, as: Defaults.Value.self)
   check(read == tree || tree != tree, "a document reads back")
 }
 

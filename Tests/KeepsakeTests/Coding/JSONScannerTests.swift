@@ -76,13 +76,13 @@ import Testing
     }
     #expect(JSONScanner.value(of: nested(512)) != nil)
     #expect(JSONScanner.elements(of: nested(512)) != nil)
-    _ = try Codec.decoder.decode(PropertyTree.self, from: Data(nested(512)))
+    _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(nested(512)))
     for depth in [513, 1_000_000] {
       #expect(JSONScanner.value(of: nested(depth)) == nil)
       #expect(JSONScanner.elements(of: nested(depth)) == nil)
     }
     #expect(throws: DecodingError.self) {
-      try Codec.decoder.decode(PropertyTree.self, from: Data(nested(513)))
+      try Codec.decoder.decode(Defaults.Value.self, from: Data(nested(513)))
     }
   }
 
@@ -119,12 +119,12 @@ import Testing
         #expect(members.map(\.name) == oneByOne.map(\.name), "\(document)")
         #expect(members.map(\.value.bytes) == valid.map(\.bytes), "\(document)")
       }
-      let tree = try? Codec.decoder.decode(PropertyTree.self, from: Data(document.utf8))
+      let tree = try? Codec.decoder.decode(Defaults.Value.self, from: Data(document.utf8))
       let value = JSONScanner.value(of: Array(document.utf8))
       if let value {
         accepted += 1
         #expect(tree != nil, "\(document)")
-        let again = try? Codec.decoder.decode(PropertyTree.self, from: Data(value.bytes))
+        let again = try? Codec.decoder.decode(Defaults.Value.self, from: Data(value.bytes))
         #expect(again == tree, "\(document)")
       } else if tree != nil {
         let hasTrailingComma = document.contains(/,\s*[}\]]/)

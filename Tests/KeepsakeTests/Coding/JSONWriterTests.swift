@@ -37,8 +37,8 @@ import Testing
     #expect(back == value, sourceLocation: sourceLocation)
   }
 
-  private func decode(_ json: Data) throws -> PropertyTree {
-    try Codec.decoder.decode(PropertyTree.self, from: json)
+  private func decode(_ json: Data) throws -> Defaults.Value {
+    try Codec.decoder.decode(Defaults.Value.self, from: json)
   }
 
   private func hasUniqueNames(_ json: [UInt8]) -> Bool {
@@ -407,11 +407,11 @@ import Testing
     for rest in [509, 510, 511] {
       let bytes = try JSONWriter.bytes(of: Chain(rest: rest))
       #expect(bytes.count == rest * 9 + 2)
-      _ = try Codec.decoder.decode(PropertyTree.self, from: Data(bytes))
+      _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(bytes))
     }
     // A value that is not a container adds no depth.
     _ = try Codec.decoder.decode(
-      PropertyTree.self, from: Data(try JSONWriter.bytes(of: Chain(rest: 511, end: UUID()))))
+      Defaults.Value.self, from: Data(try JSONWriter.bytes(of: Chain(rest: 511, end: UUID()))))
     for rest in [512, 513, 514, 20_000] {
       let error = #expect(throws: EncodingError.self) { try text(Chain(rest: rest)) }
       guard case .invalidValue(_, let context) = error else { return }
@@ -426,7 +426,7 @@ import Testing
           for _ in 2..<count { list = list.nestedUnkeyedContainer() }
         })
     }
-    _ = try Codec.decoder.decode(PropertyTree.self, from: Data(try nested(512)))
+    _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(try nested(512)))
     for count in [513, 514, 20_000] {
       #expect(throws: EncodingError.self) { try nested(count) }
     }

@@ -29,7 +29,7 @@ import Testing
     ("true", true), ("false", false), ("size", 1), ("data", Data([0, 1, 254, 255])),
     ("date", Date(timeIntervalSinceReferenceDate: 700_000_000.25)),
     ("infinity", -Double.infinity), ("uint", UInt64.max),
-    ("list", PropertyTree.array([.int(1), .double(2.5), .string("a/b")])),
+    ("list", Defaults.Value.array([.int(1), .double(2.5), .string("a/b")])),
     ("model", ["name": "Zo\u{EB}"]),
     ("", "empty"), ("gone", 1), ("size", 16),
   ]
@@ -50,7 +50,7 @@ import Testing
     let date: Date? = try store.get("date")
     #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
     #expect(try store.get("uint") == UInt64.max)
-    let list: PropertyTree? = try store.get("list")
+    let list: Defaults.Value? = try store.get("list")
     #expect(list == .array([.int(1), .double(2.5), .string("a/b")]))
     #expect(try store.get("model") == ["name": "Zo\u{EB}"])
     #expect(try store.string("") == "empty")

@@ -175,6 +175,7 @@ extension WorkingWithSettingsTests {
 
     try Defaults.shared.import(Data(contentsOf: oldFile))
     let backup = try Defaults.shared.export(as: .json)
+    for (key, value) in Defaults.values() { print(key, value) }
 
     let copy = try JSONDecoder().decode([String: Int].self, from: backup)
     #expect(Defaults.int("volume") == 11 && copy == ["volume": 11])

@@ -52,7 +52,7 @@ import Testing
 
   @Test func eachLineIsJSON() throws {
     for line in String(decoding: Self.sample, as: UTF8.self).split(separator: "\n") {
-      let tree = try Codec.decoder.decode(PropertyTree.self, from: .init(line.utf8))
+      let tree = try Codec.decoder.decode(Defaults.Value.self, from: .init(line.utf8))
       guard case .array(let parts) = tree else {
         Issue.record("not an array: \(line)")
         continue
