@@ -26,6 +26,12 @@ public enum Defaults {
   /// try Defaults.suite("team").set("dark", forKey: "theme")
   /// ```
   public static func suite(_ suite: Suite) -> Store {
+    StorageScope.unconfigured?.defaultsBeforeUse(suite) ?? usedStore(suite)
+  }
+
+  /// The store of a suite, for a call of it.
+  @usableFromInline
+  static func usedStore(_ suite: Suite) -> Store {
     let (store, isRetained) = storeForCall(suite)
     return isRetained ? store.takeRetainedValue() : store.takeUnretainedValue()
   }
@@ -253,7 +259,7 @@ extension Defaults {
     _ key: String, default defaultValue: T, suite: Suite = .standard,
     _ change: (inout T) throws(E) -> Void
   ) throws(E) -> T {
-    let store = self.suite(suite)
+    let store = usedStore(suite)
     let result: Result<T, E>
     do throws(StorageError) {
       result = try store.updateResult(key, default: defaultValue, change)

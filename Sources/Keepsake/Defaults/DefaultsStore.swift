@@ -32,15 +32,19 @@ extension Defaults {
     @usableFromInline let valueEngine: any ValueEngine
     /// Why nothing can be stored: no directory can be found for the values.
     @usableFromInline let engineError: StorageError?
+    /// The ``valueEngine`` of a store that was taken before `bootstrap`; nil for others.
+    private let deferredEngine: DeferredEngine?
     let scope: StorageScope
     let observation: SettingsObservation
     private let knownNames = Atomic(0)
 
-    /// - Parameter given: The engine that the app gave the suite, if any.
+    /// - Parameters:
+    ///   - given: The engine that the app gave the suite, if any.
+    ///   - observation: That of another store of the suite; nil if there is none.
     init(
       suite: Suite,
       engine given: Result<(any StorageEngines.Engine)?, StorageError> = .success(nil),
-      scope: StorageScope
+      observation: SettingsObservation? = nil, scope: StorageScope
     ) {
       self.suite = suite
       self.scope = scope
@@ -51,12 +55,26 @@ extension Defaults {
       case .success(let engine): (valueEngine, engineError) = (engine, nil)
       case .failure(let error): (valueEngine, engineError) = (MemoryEngine(), error)
       }
-      observation = SettingsObservation(engine, scope)
+      deferredEngine = nil
+      self.observation = observation ?? SettingsObservation(engine, scope)
+    }
+
+    /// A store of the process that is taken before its scope has its configuration. When it is
+    /// first used, it finds the engine of the store that all other calls use.
+    init(suite: Suite, before scope: StorageScope) {
+      self.suite = suite
+      self.scope = scope
+      let deferred = DeferredEngine {
+        StorageScope.inProcess { scope.defaults(suite).engine }
+      }
+      (valueEngine, engineError, deferredEngine) = (deferred, nil, deferred)
+      observation = SettingsObservation(deferred.engine.value, scope)
     }
 
     /// What stores the values, or the reason why there is none.
     var engine: Result<any ValueEngine, StorageError> {
-      engineError.map { .failure($0) } ?? .success(valueEngine)
+      if let deferredEngine { return deferredEngine.engine.value }
+      return engineError.map { .failure($0) } ?? .success(valueEngine)
     }
 
     private static func makeEngine(

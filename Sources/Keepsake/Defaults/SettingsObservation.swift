@@ -34,7 +34,7 @@ final class SettingsObservation: Observable, Sendable {
     }
   }
 
-  private let engine: Result<any ValueEngine, StorageError>
+  private let findEngine: @Sendable () -> Result<any ValueEngine, StorageError>
   private let scope: StorageScope
   private let registrar = ObservationRegistrar()
   private let state = Locked(State())
@@ -44,8 +44,11 @@ final class SettingsObservation: Observable, Sendable {
   /// Whether any observer still waits for a change.
   var hasObservers: Bool { mayHaveObservers.load(ordering: .relaxed) }
 
-  init(_ engine: Result<any ValueEngine, StorageError>, _ scope: StorageScope) {
-    self.engine = engine
+  init(
+    _ engine: @autoclosure @escaping @Sendable () -> Result<any ValueEngine, StorageError>,
+    _ scope: StorageScope
+  ) {
+    findEngine = engine
     self.scope = scope
   }
 
@@ -108,7 +111,7 @@ final class SettingsObservation: Observable, Sendable {
   /// The current value. A failure is not reported, because the read that follows reports it.
   private func valueForReading(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try engine.get().value(forKey: key)
+      return try findEngine().get().value(forKey: key)
     } catch {
       return nil
     }
@@ -124,7 +127,7 @@ final class SettingsObservation: Observable, Sendable {
     }
     guard isFirst else { return }
     do throws(StorageError) {
-      let changes = try engine.get().changes { [weak self] in self?.isTracked($0) ?? false }
+      let changes = try findEngine().get().changes { [weak self] in self?.isTracked($0) ?? false }
       let follower = Task.detached { [weak self] in
         var iterator = changes.makeAsyncIterator()
         // Check once now: another thread may have read before the engine began to signal.
@@ -223,7 +226,7 @@ final class SettingsObservation: Observable, Sendable {
 
   private func currentValue(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try engine.get().value(forKey: key)
+      return try findEngine().get().value(forKey: key)
     } catch {
       // The setting reads as its default now.
       scope.report(error.inContext(of: "changes", key: key).reported(by: "Defaults"))

@@ -20,23 +20,31 @@ extension DiskCache {
     /// The name of this cache.
     public let name: Name
 
-    private let engineResult: Result<any CacheEngine, StorageError>
-    /// The engine of a cache that machines share; nil for other caches.
-    let sharedEngine: (any SharedCacheEngine)?
+    private struct Engines: Sendable {
+      let engine: Result<any CacheEngine, StorageError>
+      /// The engine of a cache that machines share; nil for other caches.
+      let shared: (any SharedCacheEngine)?
+
+      init(for name: Name, in scope: StorageScope) {
+        scope.configure(firstUse: "the cache \(name.description.debugDescription)")
+        engine = Result { () throws(StorageError) in try Store.makeEngine(for: name, in: scope) }
+        shared = (try? engine.get()) as? any SharedCacheEngine
+      }
+    }
+
+    private let engines: FirstUse<Engines>
+    /// The limit that was set before the first use, until it is applied.
+    private let earlyLimit = Locked<Int??>(nil)
     private let scope: StorageScope
     let backoff = FetchBackoff()
 
     init(name: Name, scope: StorageScope) {
       self.name = name
       self.scope = scope
-      do throws(StorageError) {
-        let engine = try Self.makeEngine(for: name, in: scope)
-        engineResult = .success(engine)
-        sharedEngine = engine as? any SharedCacheEngine
-      } catch {
-        engineResult = .failure(error)
-        sharedEngine = nil
-      }
+      engines =
+        scope.isConfigured
+        ? FirstUse(Engines(for: name, in: scope))
+        : FirstUse(make: { StorageScope.inProcess { Engines(for: name, in: scope) } })
     }
 
     private static func makeEngine(
@@ -57,7 +65,12 @@ extension DiskCache {
 
     /// Throws if the cache has no directory, for example because the user has no home directory.
     @inline(__always)
-    var engine: any CacheEngine { get throws(StorageError) { try engineResult.get() } }
+    var engine: any CacheEngine {
+      get throws(StorageError) { try engines.map { $0.engine }.get() }
+    }
+
+    /// The engine of a cache that machines share; nil for other caches.
+    var sharedEngine: (any SharedCacheEngine)? { engines.value.shared }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
@@ -78,12 +91,30 @@ extension DiskCache {
     /// that alone exceeds the limit is refused. Other processes' reads may be recorded up to ten
     /// minutes late.
     public var sizeLimit: Int? {
-      get { (try? engine)?.sizeLimit }
-      set { (try? engine)?.sizeLimit = newValue }
+      get { earlyLimit.withLock { $0 } ?? (engines.isMade ? (try? engine)?.sizeLimit : nil) }
+      set {
+        if scope.isConfigured {
+          (try? engine)?.sizeLimit = newValue
+        } else {
+          earlyLimit.withLock { $0 = .some(newValue) }
+          scope.applySizeLimit(of: self)
+        }
+      }
+    }
+
+    /// Applies a limit that was set before it was known where the entries are.
+    func applyEarlyLimit() {
+      let limit = earlyLimit.withLock { limit in
+        defer { limit = nil }
+        return limit
+      }
+      if let limit { (try? engine)?.sizeLimit = limit }
     }
 
     /// Hits, misses, coalesced fetches, evictions and damaged entries since this process started.
-    public var statistics: Statistics { (try? engine)?.counts.current ?? Statistics() }
+    public var statistics: Statistics {
+      engines.isMade ? (try? engine)?.counts.current ?? Statistics() : Statistics()
+    }
   }
 }
 

@@ -3,7 +3,8 @@ extension SecureVault {
   /// A request for a passphrase.
   ///
   /// The `authenticate` closure of
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)`` gets one.
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``
+  /// gets one.
   public struct PassphraseRequest: Sendable {
     /// Shown to the user: what the passphrase is needed for.
     public let reason: String

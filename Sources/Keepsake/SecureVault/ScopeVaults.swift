@@ -28,7 +28,12 @@ final class ScopeVaults: Sendable {
   ) -> SecureVault.Store {
     if let store = services.store(service, named: service.givenName) { return store }
     // Before the stores are locked, because the backing is code of the app.
-    let vault = vault(holding: service, in: scope)
+    let vault =
+      scope.isConfigured
+      ? FirstUse(vault(holding: service, in: scope))
+      : FirstUse(make: {
+        StorageScope.inProcess { scope.vaults.vault(holding: service, in: scope) }
+      })
     return services.store(service, named: service.givenName) {
       SecureVault.Store(service: service, vault: vault, scope: scope)
     }
@@ -38,6 +43,7 @@ final class ScopeVaults: Sendable {
   private func vault(
     holding service: SecureVault.Service, in scope: StorageScope
   ) -> Result<Vault, StorageError> {
+    scope.configure(firstUse: "the service \(service.description.debugDescription)")
     do throws(StorageError) {
       if service.givenName != nil, let vault = try sharedVault(in: scope) { return .success(vault) }
       let paths = VaultPaths(

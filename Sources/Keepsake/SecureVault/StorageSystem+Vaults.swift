@@ -2,6 +2,9 @@
 extension StorageSystem {
   /// Names the app. Call it once, before anything is stored or read.
   ///
+  /// Before it, you may take a store, as with ``Defaults/shared``, and set ``onFailure``,
+  /// ``SecureVault/defaultService`` or ``DiskCache/sizeLimit``.
+  ///
   /// Without it, the executable's name is used, so a renamed program does not find its data.
   /// Another call with the same arguments does nothing: the same app, directories and kinds of
   /// backing, engines and key sources.
@@ -28,18 +31,20 @@ extension StorageSystem {
   ///     ``SecureVault/protect(with:service:)`` creates a vault.
   ///   - authenticate: Asks the user for a passphrase, which secrets with
   ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
-  /// - Throws: ``StorageError`` of code `misuse` if it is called late, or again with other
-  ///   arguments, or if the name cannot be the name of a directory.
+  ///   - onFailure: Becomes ``onFailure``; nil leaves that as it is.
+  /// - Throws: ``StorageError`` of code `misuse` if it is called late, which names what was used
+  ///   first, or again with other arguments, or if the name cannot be the name of a directory.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
-    authenticate: SecureVault.Authenticator? = nil
+    authenticate: SecureVault.Authenticator? = nil,
+    onFailure: (@Sendable (StorageError) -> Void)? = nil
   ) throws(StorageError) {
     try bootstrap(
       Setup(
         app: app, backing: backing, directories: directories, engines: engines,
-        vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate)))
+        vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate)), onFailure)
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards.

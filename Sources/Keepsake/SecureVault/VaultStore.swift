@@ -21,17 +21,17 @@ extension SecureVault {
     /// The service whose secrets these are.
     public let service: Service
 
-    private let vaultIfAvailable: Result<Vault, StorageError>
+    private let vaultIfAvailable: FirstUse<Result<Vault, StorageError>>
     private let scope: StorageScope
 
-    init(service: Service, vault: Result<Vault, StorageError>, scope: StorageScope) {
+    init(service: Service, vault: FirstUse<Result<Vault, StorageError>>, scope: StorageScope) {
       self.service = service
       vaultIfAvailable = vault
       self.scope = scope
     }
 
     var vault: Vault {
-      get throws(StorageError) { try vaultIfAvailable.get() }
+      get throws(StorageError) { try vaultIfAvailable.value.get() }
     }
 
     /// The vault as files.

@@ -1,8 +1,9 @@
 /// Where the settings, secrets and caches of an app are: on this machine, or where several machines
 /// share them.
 ///
-/// Pass one to ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:)``.
-/// The default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with
+/// Pass one to
+/// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``. The
+/// default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with
 /// another one:
 ///
 /// ```swift

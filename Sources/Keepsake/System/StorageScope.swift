@@ -4,10 +4,17 @@ internal import Synchronization
 final class StorageScope: Sendable {
   typealias Handler = @Sendable (StorageError) -> Void
 
-  let finder: DirectoryFinder
-  private let backing: any StorageBacking
-  /// The engines that bootstrap or the scope was given, by their suites.
-  private let engines: [Defaults.Suite: any StorageEngines.Engine]
+  /// What the stores are made from.
+  struct Parts: Sendable {
+    let finder: DirectoryFinder
+    var backing: any StorageBacking = .thisMachine
+    /// The engines that bootstrap or the scope was given, by their suites.
+    var engines: [Defaults.Suite: any StorageEngines.Engine] = [:]
+  }
+
+  private let parts: FirstUse<Parts>
+  /// Takes the configuration as it is, in the name of what uses a store first.
+  private let takeConfiguration: @Sendable (_ firstUse: String) -> Parts
   private let handler: Locked<Handler?>
   private let suites = StoreRegistry<Defaults.Suite, Defaults.Store>()
   private let caches = StoreRegistry<DiskCache.Name, DiskCache.Store>()
@@ -20,11 +27,80 @@ final class StorageScope: Sendable {
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     vaultOptions: VaultOptions = VaultOptions(), handler: Handler? = nil
   ) {
-    self.finder = finder
-    self.backing = backing
-    self.engines = engines
+    let given = Parts(finder: finder, backing: backing, engines: engines)
+    takeConfiguration = { _ in given }
+    parts = FirstUse(given)
     vaults = ScopeVaults(vaultOptions)
     self.handler = Locked(handler)
+  }
+
+  /// The scope of a process, which can be configured until one of its stores is used.
+  init(configuration: @escaping @Sendable (_ firstUse: String) -> Parts) {
+    takeConfiguration = configuration
+    parts = FirstUse(make: { configuration("a store") })
+    vaults = ScopeVaults(VaultOptions())
+    handler = Locked(nil)
+  }
+
+  // MARK: The configuration
+
+  /// Whether it is known where the stores are, and nothing can change that any more.
+  var isConfigured: Bool { parts.isMade }
+
+  /// Makes the configuration final.
+  ///
+  /// - Parameter firstUse: What is used, for the error of a late bootstrap.
+  func configure(firstUse: @autoclosure () -> String = "a store") {
+    if isConfigured { return }
+    _ = takeConfiguration(firstUse())
+    _ = parts.value
+    applySizeLimits()
+  }
+
+  private var configuredParts: Parts {
+    configure()
+    return parts.value
+  }
+
+  var finder: DirectoryFinder { configuredParts.finder }
+
+  /// Whether bootstrap was called, so that what was set before can be applied.
+  private let isBootstrapped = Atomic(false)
+  /// Caches whose limits were set before it was known where their entries are.
+  private let limitedCaches = Locked<[DiskCache.Store]>([])
+
+  func didBootstrap() {
+    isBootstrapped.store(true, ordering: .sequentiallyConsistent)
+    if limitedCaches.withLock({ !$0.isEmpty }) { configure(firstUse: "the size limit of a cache") }
+  }
+
+  /// Applies the limit of a cache at once after bootstrap, and otherwise with it or the first use.
+  func applySizeLimit(of cache: DiskCache.Store) {
+    limitedCaches.withLock { $0.append(cache) }
+    if isBootstrapped.load(ordering: .sequentiallyConsistent) {
+      configure(firstUse: "the size limit of a cache")
+    }
+    if isConfigured { applySizeLimits() }
+  }
+
+  private func applySizeLimits() {
+    let caches = limitedCaches.withLock { caches in
+      defer { caches = [] }
+      return caches
+    }
+    for cache in caches { cache.applyEarlyLimit() }
+  }
+
+  /// The stores of the process that were taken before they had their engines.
+  private let storesBeforeUse = Locked<[Defaults.Suite: Defaults.Store]>([:])
+
+  func defaultsBeforeUse(_ suite: Defaults.Suite) -> Defaults.Store {
+    storesBeforeUse.withLock { stores in
+      if let store = stores[suite] { return store }
+      let store = Defaults.Store(suite: suite, before: self)
+      stores[suite] = store
+      return store
+    }
   }
 
   // MARK: The current scope
@@ -40,12 +116,24 @@ final class StorageScope: Sendable {
 
   @TaskLocal static var temporary: StorageScope?
 
-  /// The scope of the process, whose configuration is final once it is used.
+  /// The scope of the process, whose configuration is final once a store is used.
   static let process = StorageSystem.configuration.makeProcessScope()
 
   static var current: StorageScope {
     if hasHadTemporaryScope, let temporary { return temporary }
     return process
+  }
+
+  /// The current scope if nothing has used a store of it, so that bootstrap may still configure it.
+  static var unconfigured: StorageScope? {
+    let current = current
+    return current.isConfigured ? nil : current
+  }
+
+  /// Runs `body`, which makes what a store of the process was taken without, outside any temporary
+  /// scope in which the store happens to be used first.
+  static func inProcess<R>(_ body: () -> R) -> R {
+    $temporary.withValue(nil, operation: body)
   }
 
   // MARK: Stores
@@ -57,8 +145,9 @@ final class StorageScope: Sendable {
     if let store = suites.store(suite, named: suite.givenName) { return store }
     // Before the stores are locked, because the backing is code of the app.
     let engine = Result { () throws(StorageError) in try self.engine(for: suite) }
+    let observation = storesBeforeUse.withLock { $0[suite]?.observation }
     return suites.store(suite, named: suite.givenName) {
-      Defaults.Store(suite: suite, engine: engine, scope: self)
+      Defaults.Store(suite: suite, engine: engine, observation: observation, scope: self)
     }
   }
 
@@ -66,13 +155,16 @@ final class StorageScope: Sendable {
   private func engine(for suite: Defaults.Suite) throws(StorageError) -> (
     any StorageEngines.Engine
   )? {
-    if let engine = engines[suite] { return engine }
+    configure(firstUse: "the suite \(suite.description.debugDescription)")
+    if let engine = parts.value.engines[suite] { return engine }
     guard suite.givenName != nil else { return nil }
     return try callingBacking { try $0.engine(for: suite, app: finder.app) }
   }
 
   /// The app's own suites that were given an engine.
-  var suitesOnEngines: [Defaults.Suite] { engines.keys.filter { $0.givenName != nil } }
+  var suitesOnEngines: [Defaults.Suite] {
+    configuredParts.engines.keys.filter { $0.givenName != nil }
+  }
 
   /// The app's own suites that have values in the backing.
   func suitesOnBacking() throws(StorageError) -> [Defaults.Suite] {
@@ -82,6 +174,7 @@ final class StorageScope: Sendable {
   func callingBacking<R>(
     _ call: (any StorageBacking) throws -> R
   ) throws(StorageError) -> R {
+    let backing = configuredParts.backing
     do {
       return try call(backing)
     } catch {
@@ -103,13 +196,17 @@ final class StorageScope: Sendable {
     over files: FileCache, of cache: DiskCache.Name,
     onFailure: @escaping @Sendable (StorageError) -> Void
   ) -> (any SharedCacheEngine)? {
-    guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
+    guard cache.givenName != nil, let backing = configuredParts.backing as? any CacheBacking else {
+      return nil
+    }
     return backing.cacheEngine(over: files, of: cache, app: finder.app, onFailure: onFailure)
   }
 
   /// Releases the stores, which reference this scope. Stores that are still referenced elsewhere
   /// keep working.
   func close() {
+    limitedCaches.withLock { $0 = [] }
+    storesBeforeUse.withLock { $0 = [:] }
     suites.close()
     caches.close()
     vaults.close()
@@ -119,6 +216,7 @@ final class StorageScope: Sendable {
   func path(of base: Folder.Base) throws(StorageError) -> String {
     try basePaths.withLock { basePaths throws(StorageError) in
       if let path = basePaths[base] { return path }
+      configure(firstUse: "a Folder")
       let path =
         switch base {
         case .documents: try finder.documents()

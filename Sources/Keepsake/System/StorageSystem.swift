@@ -114,20 +114,24 @@ public enum StorageSystem {
   static let configuration = Configuration()
 
   /// Implements the public calls of this name, with and without vaults.
-  static func bootstrap(_ setup: Setup) throws(StorageError) {
+  static func bootstrap(
+    _ setup: Setup, _ handler: (@Sendable (StorageError) -> Void)?
+  ) throws(StorageError) {
     try setup.requireValidName()
     if StorageScope.hasHadTemporaryScope, let scope = StorageScope.temporary {
       scope.vaults.bootstrap(setup.vaultOptions)
     } else {
       try configuration.bootstrap(setup)
     }
+    if let handler { onFailure = handler }
   }
 
   /// What the scope of the process is made from, which can be set until the first store is used.
   final class Configuration: Sendable {
     private struct State {
       var setup: Setup?
-      /// nil until a store is used.
+      /// What used a store first.
+      var firstUse: String?
       var scope: StorageScope?
     }
 
@@ -137,40 +141,50 @@ public enum StorageSystem {
     init(isTestRun: Bool = ProcessIdentity.isTestRunner) { self.isTestRun = isTestRun }
 
     func bootstrap(_ setup: Setup) throws(StorageError) {
-      try state.withLock { state throws(StorageError) in
-        if isTestRun {
-          state.setup = setup
-          state.scope?.vaults.bootstrap(setup.vaultOptions)
-          return
-        }
-        if let old = state.setup, old.isSame(as: setup) { return }
-        guard state.scope == nil, state.setup == nil else {
-          throw StorageError(
-            .misuse, operation: "bootstrap",
-            reason: state.setup == nil
-              ? "a store is already in use"
-              : "bootstrap has already been called with other arguments",
-            remedy: "Call bootstrap once, before any store is used.")
+      let scope = try state.withLock { state throws(StorageError) -> StorageScope? in
+        if !isTestRun {
+          if let old = state.setup, old.isSame(as: setup) { return nil }
+          guard state.firstUse == nil, state.setup == nil else {
+            throw StorageError(
+              .misuse, operation: "bootstrap",
+              reason: state.setup == nil
+                ? "\(state.firstUse ?? "a store") is already in use"
+                : "bootstrap has already been called with other arguments",
+              remedy: "Call bootstrap once, before any store is used.")
+          }
         }
         state.setup = setup
+        state.scope?.vaults.bootstrap(setup.vaultOptions)
+        return state.scope
       }
+      scope?.didBootstrap()
     }
 
     func makeProcessScope() -> StorageScope {
+      let scope = StorageScope(configuration: { self.take(firstUse: $0) })
+      let setup = state.withLock { state in
+        state.scope = scope
+        return state.setup
+      }
+      if let setup {
+        scope.vaults.bootstrap(setup.vaultOptions)
+        scope.didBootstrap()
+      }
+      return scope
+    }
+
+    /// What the scope is made from, from now on.
+    private func take(firstUse: String) -> StorageScope.Parts {
       state.withLock { state in
+        state.firstUse = state.firstUse ?? firstUse
         let setup = state.setup ?? Setup(app: ProcessIdentity.executableName)
-        let scope: StorageScope
         if isTestRun {
           let directory = TemporaryDirectory.reservePath("tests")
-          scope = StorageScope(finder: .temporary(app: setup.app, in: directory))
-          scope.vaults.bootstrap(setup.vaultOptions)
-        } else {
-          scope = StorageScope(
-            finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
-            backing: setup.backing, engines: setup.engines, vaultOptions: setup.vaultOptions)
+          return StorageScope.Parts(finder: .temporary(app: setup.app, in: directory))
         }
-        state.scope = scope
-        return scope
+        return StorageScope.Parts(
+          finder: DirectoryFinder(app: setup.app, chosen: setup.directories),
+          backing: setup.backing, engines: setup.engines)
       }
     }
   }

@@ -16,9 +16,11 @@ extension StorageSystem {
   /// key sources because this build has no vaults.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
-    engines: [Defaults.Suite: any StorageEngines.Engine] = [:]
+    engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
+    onFailure: (@Sendable (StorageError) -> Void)? = nil
   ) throws(StorageError) {
-    try bootstrap(Setup(app: app, backing: backing, directories: directories, engines: engines))
+    try bootstrap(
+      Setup(app: app, backing: backing, directories: directories, engines: engines), onFailure)
   }
 
   /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call

@@ -58,7 +58,8 @@ struct VaultModel: StoreModel {
       authenticate: { _ in VaultUnderTest.passphrases[0] }, failures: failures)
     let scope = StorageScope(finder: DirectoryFinder(app: "test"), handler: failures.append)
     let stores = VaultUnderTest.services.map {
-      SecureVault.Store(service: SecureVault.Service($0), vault: .success(vault), scope: scope)
+      SecureVault.Store(
+        service: SecureVault.Service($0), vault: FirstUse(.success(vault)), scope: scope)
     }
     return VaultUnderTest(
       stores: stores, storedServices: { try stores[0].services().map(\.name) },

@@ -1,5 +1,6 @@
 import Foundation
 import KeepsakeTesting
+import Observation
 import Testing
 
 @testable import Keepsake
@@ -91,11 +92,187 @@ import Testing
     _ = program.makeProcessScope()
     try program.bootstrap(setup())
     expectFailure(.misuse) { try program.bootstrap(setup("b")) }
+  }
 
-    let late = StorageSystem.Configuration(isTestRun: false)
-    _ = late.makeProcessScope()
-    let error = expectFailure(.misuse) { try late.bootstrap(Setup(app: "a")) }
-    #expect(error?.description.contains("a store is already in use") == true)
+  /// What makes the configuration final, and how the error of a late bootstrap calls it.
+  private static let uses: [(name: String, use: @Sendable (StorageScope) throws -> Void)] = [
+    (#"the suite "standard""#, { _ = try $0.defaultsBeforeUse(.standard).keys() }),
+    (#"the suite "team""#, { _ = try $0.defaultsBeforeUse("team").int("k") }),
+    (#"the suite "memory""#, { try $0.defaultsBeforeUse(.memory).set(1, forKey: "k") }),
+    (#"the suite "memory""#, { _ = $0.defaultsBeforeUse(.memory).changes("k", default: 0) }),
+    (#"the suite "memory""#, { _ = try $0.defaultsBeforeUse(.memory).fileURL }),
+    (
+      #"the suite "memory""#,
+      { try $0.defaultsBeforeUse(.memory).update("k", default: 0) { $0 += 1 } }
+    ),
+    (#"the suite "memory""#, { _ = $0.defaults(.memory) }),
+    (#"the cache "memory""#, { _ = try $0.cache(.memory).get("k") }),
+    (#"the cache "memory""#, { try $0.cache(.memory).set("v", forKey: "k") }),
+    (
+      #"the service "s in file:///nonexistent/vault""#,
+      { _ = try $0.vault(.init("s", in: URL(filePath: "/nonexistent/vault"))).contains("k") }
+    ),
+    ("a Folder", { _ = try $0.path(of: .temporary) }),
+  ]
+
+  @Test(arguments: uses.indices) func lateBootstrapNamesTheFirstUse(_ index: Int) throws {
+    let (name, use) = Self.uses[index]
+    let program = StorageSystem.Configuration(isTestRun: false)
+    let scope = program.makeProcessScope()
+    defer { scope.close() }
+    try use(scope)
+    _ = try scope.defaults(.memory).string("later")
+    let error = expectFailure(.misuse) { try program.bootstrap(Setup(app: "a")) }
+    #expect(error?.reason == "\(name) is already in use")
+  }
+
+  /// A server sets its log handler first.
+  @Test func whatUsesNoStoreMayComeBeforeBootstrap() throws {
+    let directory = try TemporaryDirectory()
+    func url(_ name: String) -> URL { directory.url.appending(path: name) }
+    let program = StorageSystem.Configuration(isTestRun: false)
+    let scope = program.makeProcessScope()
+    defer { scope.close() }
+    let failures = Failures()
+    scope.onFailure = failures.append
+    _ = scope.onFailure
+    scope.defaultService = "com.app.auth"
+    let (settings, cache) = (scope.defaultsBeforeUse(.standard), scope.cache(.standard))
+    #expect(scope.defaultsBeforeUse(.standard) === settings)
+    let vault = scope.vault(scope.defaultService)
+    vault.maxWorkFactor = 12
+    cache.sizeLimit = 1_000
+    #expect(cache.sizeLimit == 1_000 && cache.statistics.hits == 0 && !scope.isConfigured)
+    try program.bootstrap(
+      Setup(
+        app: "a",
+        directories: .init(
+          configuration: url("config"), data: url("data"), state: url("state"),
+          cache: url("cache")),
+        engines: ["m": MemoryEngine()],
+        vaultOptions: VaultOptions(sources: [Self.quick])))
+    try settings.set(1, forKey: "k")
+    try vault.set("tok", forKey: "k")
+    #expect(try vault.protection == .passphrase && vault.service == "com.app.auth")
+    #expect(cache.sizeLimit == 1_000 && vault.maxWorkFactor == 12)
+    expectFailure(.misuse) { try cache.set(Data(count: 2_000), forKey: "large") }
+    cache.sizeLimit = nil
+    try cache.set("v", forKey: "k")
+    #expect(try scope.defaults("m").fileURL == nil, "it has the engine")
+    #expect(try Set(directory.names()) == ["config", "data", "cache"])
+    #expect(failures.all.isEmpty)
+  }
+
+  /// The store that was taken early and the one of later calls are one suite.
+  @Test func anEarlyStoreIsTheSuiteOfLaterCalls() throws {
+    let directory = try TemporaryDirectory()
+    let program = StorageSystem.Configuration(isTestRun: false)
+    let scope = program.makeProcessScope()
+    defer { scope.close() }
+    let early = scope.defaultsBeforeUse("team")
+    try program.bootstrap(Setup(app: "a", directories: .init(configuration: directory.url)))
+    let later = scope.defaults("team")
+    try early.set(1, forKey: "k")
+    #expect(try later.int("k") == 1 && early.fileURL == later.fileURL)
+    let changes = Locked(0)
+    withObservationTracking {
+      later.registerAccess(to: "k")
+    } onChange: {
+      changes.withLock { $0 += 1 }
+    }
+    try early.set(2, forKey: "k")
+    #expect(changes.withLock { $0 } == 1, "notified before the call returned")
+    // Neither call can see the other's lock.
+    expectFailure(.misuse) {
+      try later.update("k", default: 0) { value throws(StorageError) in
+        value += 1
+        try early.set(3, forKey: "k")
+      }
+    }
+    for key in ["a", "b"] { try early.set([key], forKey: key) }
+    #expect(try early.model("a", type: [String].self) == ["a"] && later.keys().count == 3)
+    try early.removeAll()
+    #expect(try early.keys() == [] && later.keys() == [])
+  }
+
+  private final class Team: StorageBacking {
+    /// The scope in which an engine was asked for.
+    let scopes = Locked<[StorageScope?]>([])
+
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? {
+      scopes.withLock { $0.append(StorageScope.temporary) }
+      return TableEngine()
+    }
+    func suites(app: String) -> [Defaults.Suite] { [] }
+  }
+
+  /// An engine may use stores of its own when it is made.
+  @Test func anEarlyStoreThatIsFirstUsedInAScopeIsTheProcesss() async throws {
+    let team = Team()
+    let program = StorageSystem.Configuration(isTestRun: false)
+    let scope = program.makeProcessScope()
+    defer { scope.close() }
+    let early = scope.defaultsBeforeUse("team")
+    try program.bootstrap(Setup(app: "a", backing: team))
+    try await StorageSystem.withTemporary {
+      try early.set(1, forKey: "k")
+      // A store of the scope has its engine when it is taken.
+      let own = try #require(StorageScope.temporary)
+      #expect(own.isConfigured && StorageScope.unconfigured == nil)
+    }
+    #expect(team.scopes.withLock { $0.map { $0 == nil } } == [true])
+    #expect(try scope.defaults("team").int("k") == 1)
+  }
+
+  /// The entries of the last run exceed the limit, and the program does not use the cache.
+  @Test(arguments: [true, false])
+  func aSizeLimitIsAppliedAtOnceOrWithBootstrap(isBootstrapped: Bool) async throws {
+    let directory = try TemporaryDirectory()
+    let setup = Setup(app: "a", directories: .init(cache: directory.url))
+    func makeScope() throws -> (StorageScope, StorageSystem.Configuration) {
+      let program = StorageSystem.Configuration(isTestRun: false)
+      return (program.makeProcessScope(), program)
+    }
+    let (old, first) = try makeScope()
+    try first.bootstrap(setup)
+    for number in 0..<20 { try old.cache(.standard).set(Data(count: 4_096), forKey: "\(number)") }
+    old.close()
+    let (scope, program) = try makeScope()
+    defer { scope.close() }
+    if isBootstrapped { try program.bootstrap(setup) }
+    scope.cache(.standard).sizeLimit = 40_960
+    if !isBootstrapped { try program.bootstrap(setup) }
+    let next = DiskCache.Store(name: .standard, scope: StorageScope(finder: scope.finder))
+    try await eventually("entries are evicted") { try next.totalSize <= 40_960 }
+  }
+
+  @Test func threadsThatNeedAValueFirstAgree() async throws {
+    let made = Locked(0)
+    for _ in 0..<200 {
+      let number = FirstUse<Int>(make: {
+        made.withLock { made in
+          made += 1
+          return made
+        }
+      })
+      let values = await withTaskGroup(of: Int.self) { group in
+        for _ in 0..<4 { group.addTask { number.value } }
+        return await group.reduce(into: Set<Int>()) { $0.insert($1) }
+      }
+      #expect(values == [number.value] && number.isMade)
+    }
+  }
+
+  @Test(.temporaryStorage) func bootstrapSetsTheHandler() throws {
+    let failures = Failures()
+    try StorageSystem.bootstrap(app: "com.example.notes", onFailure: failures.append)
+    Defaults.set("text", forKey: "k")
+    #expect(Defaults.int("k") == 0 && failures.all.map(\.code) == [.wrongType])
+    #expect(throws: StorageError.self) {
+      try StorageSystem.bootstrap(app: "a/b", onFailure: { _ in })
+    }
+    _ = Defaults.double("k")
+    #expect(failures.all.count == 2, "a bootstrap that throws sets nothing")
   }
 
   @Test func bootstrapConfiguresATestRunAtAnyTime() throws {
