@@ -13,20 +13,23 @@ extension StorageSystem {
   ///   directories: .init(configuration: URL(filePath: "/srv/notes/settings")))
   /// ```
   public struct Directories: Sendable {
-    /// The directory for settings.
-    public var configuration: URL?
-    /// The directory for secrets and the app's own files.
-    public var data: URL?
-    /// The directory for the vault's key file.
-    public var state: URL?
-    /// The directory for caches.
-    public var cache: URL?
-    /// The directory for documents that the app creates for its user: ``Folder/documents``.
-    public var documents: URL?
-    /// The temporary directory: ``Folder/temporary``.
-    public var temporary: URL?
+    var configuration: URL?
+    var data: URL?
+    var state: URL?
+    var cache: URL?
+    var documents: URL?
+    var temporary: URL?
 
     /// Chooses directories to use instead of the platform's.
+    ///
+    /// - Parameters:
+    ///   - configuration: The directory for settings.
+    ///   - data: The directory for secrets and the app's own files.
+    ///   - state: The directory for the vault's key file.
+    ///   - cache: The directory for caches.
+    ///   - documents: The directory for documents that the app creates for its user:
+    ///     ``Folder/documents``.
+    ///   - temporary: The temporary directory: ``Folder/temporary``.
     public init(
       configuration: URL? = nil, data: URL? = nil, state: URL? = nil, cache: URL? = nil,
       documents: URL? = nil, temporary: URL? = nil
