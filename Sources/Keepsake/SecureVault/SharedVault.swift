@@ -308,20 +308,26 @@ private final class SharedHeader: VaultRevision {
 
   // MARK: Removing
 
-  func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
-    try remove([path])
-  }
+  /// In one step.
+  func removeEntry(at paths: [EntryPath]) throws(StorageError) -> Void? { try remove(paths) }
 
   /// In one step.
-  func removeEntries(
-    in directoryName: String, except removed: inout Set<String>
-  ) throws(StorageError) -> Void? {
-    try remove(vault.allEntries().filter { $0.directoryName == directoryName })
+  func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void? {
+    let paths = try vault.allEntries().filter { directoryNames.contains($0.directoryName) }
+    if directoryNames.count == 1 { return try remove(paths) }
+    // Another machine may just be moving one of them from one directory to another.
+    var conditions: [SharedVault.Condition] = []
+    for path in paths {
+      conditions.append(isUnchanged(try openEntry(path, for: .changingKeys), at: path))
+    }
+    return try remove(paths, if: conditions)
   }
 
-  private func remove(_ paths: [EntryPath]) throws(StorageError) -> Void? {
+  private func remove(
+    _ paths: [EntryPath], if conditions: [SharedVault.Condition] = []
+  ) throws(StorageError) -> Void? {
     let changes = paths.map { StorageEngines.Entry(key: $0.subpath, data: nil) }
-    return try vault.apply(changes, if: [isUnchanged]) ? () : nil
+    return try vault.apply(changes, if: [isUnchanged] + conditions) ? () : nil
   }
 }
 #endif

@@ -95,6 +95,48 @@ import Testing
     #expect(try Machine(server).vault.currentSession()?.ring.nameKeyCount == 1)
   }
 
+  /// Another machine sets a secret again, or goes on moving them, while `removeAll` finds some
+  /// under their old names.
+  @Test(arguments: [true, false]) func removeAllRemovesEachSecretOnce(setsAgain: Bool) throws {
+    let (one, two) = (try Machine(server), try Machine(server))
+    for key in ["a", "b"] { try one.secrets().set("old", forKey: key) }
+    let applied = Locked(0)
+    server.hook.withLock {
+      $0 = { name in
+        if name == "apply", applied.increment() > 1 { throw Failure() }
+      }
+    }
+    try two.secrets().protect(with: Machine.key)
+    allow()
+    #expect(try two.vault.currentSession()?.ring.nameKeyCount == 2)
+    try one.secrets().set("new", forKey: "c")
+    let isDone = Locked(false)
+    server.hook.withLock {
+      $0 = { [server] name in
+        guard name == (setsAgain ? "keys" : "apply"), !isDone.withLock({ $0 }) else { return }
+        let hook = server.hook.withLock { $0 }
+        server.hook.withLock { $0 = { _ in } }
+        defer { server.hook.withLock { $0 = hook } }
+        #expect(throws: Never.self) {
+          if setsAgain {
+            try two.catchUp()
+            if try two.secrets().contains("a") { return }
+            try two.secrets().set("again", forKey: "a")
+          } else {
+            let session = try #require(try two.vault.currentSession())
+            for path in try session.storage.allEntries() { _ = try session.resealEntry(at: path) }
+          }
+          isDone.withLock { $0 = true }
+        }
+      }
+    }
+    try one.secrets().removeAll()
+    allow()
+    let isSetAgain = setsAgain && isDone.withLock { $0 }
+    #expect(setsAgain || isDone.withLock { $0 })
+    try expectWhole(isSetAgain ? ["a": "again"] : [:])
+  }
+
   // MARK: What leaves the machine
 
   @Test func onlyCiphertextLeavesTheMachine() throws {

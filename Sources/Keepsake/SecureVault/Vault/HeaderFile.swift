@@ -222,35 +222,47 @@ final class HeaderFile: VaultRevision {
 
   // MARK: Removing
 
-  func removeEntry(at path: EntryPath) throws(StorageError) -> Void? {
-    let directoryPath = paths.directory + "/" + path.directoryName
-    guard try FileSystem.status(directoryPath) != nil else {
+  func removeEntry(at entryPaths: [EntryPath]) throws(StorageError) -> Void? {
+    guard let primary = entryPaths.last, try hasDirectory(entryPaths.map(\.directoryName)) else {
       return try isCurrent() ? () : nil
     }
-    let isRemoved = try withLock(on: path) { () throws(StorageError) in
+    let isRemoved = try withLock(on: primary) { () throws(StorageError) in
       guard try isCurrent() else { return false }
-      try FileSystem.unlink(path.path)
+      for path in entryPaths {
+        try FileSystem.unlink(path.path)
+        // Before the next removal: a power cut must not undo that of the older one alone.
+        if path !== primary { try synchronize(path.directoryName) }
+      }
       return true
     }
-    guard isRemoved else { return nil }
-    // Synchronize even if there was no file: an earlier call may have removed it without
-    // synchronizing.
-    return try FileSystem.synchronizeDirectory(directoryPath)
+    return isRemoved ? try synchronize(primary.directoryName) : nil
   }
 
-  func removeEntries(
-    in directoryName: String, except removed: inout Set<String>
-  ) throws(StorageError) -> Void? {
-    for path in try paths.entries(in: directoryName) where !removed.contains(path.path) {
-      guard try removeEntry(at: path) != nil else { return nil }
-      removed.insert(path.path)
+  /// Locks out all writers, so that they find the entries or none.
+  func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void? {
+    guard try hasDirectory(directoryNames) else { return try isCurrent() ? () : nil }
+    return try vault.withExclusiveLock { _ throws(StorageError) in
+      guard try isCurrent() else { return nil }
+      for name in directoryNames {
+        for path in try paths.entries(in: name) { try FileSystem.unlink(path.path) }
+        try synchronize(name)
+      }
+      return ()
     }
-    guard try isCurrent() else { return nil }
-    // Synchronize even if there was no file: an earlier call may have removed it without
-    // synchronizing.
+  }
+
+  /// Whether there is any of these directories.
+  private func hasDirectory(_ names: [String]) throws(StorageError) -> Bool {
+    for name in names where try FileSystem.status(paths.directory + "/" + name) != nil {
+      return true
+    }
+    return false
+  }
+
+  /// Makes removals survive a power cut, also those of an earlier call that could not do this.
+  private func synchronize(_ directoryName: String) throws(StorageError) {
     let directory = paths.directory + "/" + directoryName
     if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }
-    return ()
   }
 }
 #endif

@@ -67,25 +67,16 @@ extension Vault {
   /// not an error.
   func remove(_ service: String, _ key: String) throws(StorageError) {
     _ = try withStoredVault { session throws(StorageError) -> Void? in
-      // The primary path last: what is at another one is older.
-      for path in try session.olderPaths(service: service, key: key).reversed() {
-        guard try session.revision.removeEntry(at: path) != nil else { return nil }
-      }
-      return try session.revision.removeEntry(at: session.entryPath(service: service, key: key))
+      let primaryPath = try session.entryPath(service: service, key: key)
+      let older = try session.olderPaths(service: service, key: key).reversed()
+      return try session.revision.removeEntry(at: older + [primaryPath])
     }
   }
 
   /// Removes all secrets of a service.
   func removeAll(_ service: String) throws(StorageError) {
-    // If the header changes, the closure runs again. It skips the secrets that it has removed:
-    // another process may have stored them again since.
-    var removed: Set<String> = []
     _ = try withStoredVault { session throws(StorageError) -> Void? in
-      for directoryName in try session.directoryNames(of: service) {
-        guard try session.revision.removeEntries(in: directoryName, except: &removed) != nil
-        else { return nil }
-      }
-      return ()
+      try session.revision.removeEntries(in: session.directoryNames(of: service))
     }
   }
 }

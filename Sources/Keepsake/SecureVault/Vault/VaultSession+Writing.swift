@@ -134,7 +134,7 @@ extension VaultSession {
     }
     switch try resealEntry(at: path, movingTo: primaryPath) {
     case .done: return ()
-    case .outdated: return try revision.removeEntry(at: path)
+    case .outdated: return try revision.removeEntry(at: [path])
     case .damaged(let error): throw error
     case .unknownKey(let id): return try requireOutdatedKeys(id, path)
     case .overtaken: return nil
@@ -159,7 +159,7 @@ extension VaultSession {
       case .done: continue
       case .damaged where !secret.replaces: return .exists
       case .outdated, .damaged:
-        if try revision.removeEntry(at: older) == nil { return .overtaken }
+        if try revision.removeEntry(at: [older]) == nil { return .overtaken }
       case .unknownKey(let id):
         _ = try requireOutdatedKeys(id, older)
         return .overtaken

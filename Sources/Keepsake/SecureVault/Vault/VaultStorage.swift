@@ -123,18 +123,17 @@ protocol VaultRevision: AnyObject, Sendable {
   /// yet; nil if there is no entry.
   func keyID(of path: EntryPath) throws(StorageError) -> UInt32?
 
-  /// Removes an entry such that it stays removed after a power cut.
+  /// Removes an entry such that it stays removed after a power cut. It is removed once: no other
+  /// process stores it at one of its paths between two removals.
   ///
+  /// - Parameter paths: The entry's paths, the primary one last: what is at another one is older.
   /// - Returns: nil if the header is another one.
-  func removeEntry(at path: EntryPath) throws(StorageError) -> Void?
+  func removeEntry(at paths: [EntryPath]) throws(StorageError) -> Void?
 
-  /// Does the same with all entries in a directory.
+  /// Does the same with all entries in the directories of a service.
   ///
-  /// - Parameter removed: The paths of the entries that an earlier call has removed, which stay:
-  ///   another process may have stored and read them again since.
-  func removeEntries(
-    in directoryName: String, except removed: inout Set<String>
-  ) throws(StorageError) -> Void?
+  /// - Returns: nil if nothing was removed.
+  func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void?
 }
 
 extension VaultStorage {

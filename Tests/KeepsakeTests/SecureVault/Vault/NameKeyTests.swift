@@ -161,6 +161,41 @@ import Testing
     }
   }
 
+  /// A removal removes a secret once, so it spares what is set once the secret is missing. Here
+  /// another process changes the master key and sets it again, whenever a writer may come in.
+  @Test(arguments: ["a", nil], [true, false])
+  func aRemovalSparesWhatIsSetAfterIt(key: String?, isMoving: Bool) throws {
+    try makeSecrets()
+    if isMoving {
+      try startProtecting()
+      // Its directory is there already.
+      try store().set("2", forKey: "b")
+    }
+    let keys = key.map { [$0] } ?? ["a", "b"]
+    let isSetAgain = Locked(Set<String>())
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .lock, event.path.hasSuffix("vault/.lock") else { return .proceed }
+      FaultPlan.$current.withValue(nil) {
+        #expect(throws: Never.self) {
+          for key in keys where try !isSetAgain.withLock({ $0.contains(key) }) {
+            if try store().contains(key) { continue }
+            if !isMoving { try store().protect(with: .keyFile) }
+            try store().set("new", forKey: key)
+            _ = isSetAgain.withLock { $0.insert(key) }
+          }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      if let key { try store().remove(key) } else { try store().removeAll() }
+    }
+    for key in keys {
+      let isSetAgain = isSetAgain.withLock { $0.contains(key) }
+      #expect(try store().get(key) == (isSetAgain ? "new" : nil), "\(key)")
+    }
+  }
+
   /// A set keeps the dates and the access of the secret that it replaces.
   @Test func aSecretKeepsItsDatesAndAccess() throws {
     try makeSecrets()
