@@ -125,7 +125,7 @@ extension SecureVault {
     _ body: (RawSpan) throws(E) -> R
   ) throws(E) -> R? {
     let store = self.service(service)
-    let secret: OpenedSecret?
+    let secret: OpenedEntry?
     do throws(StorageError) {
       secret = try store.open(key, reason, "withSecret")
     } catch {

@@ -249,9 +249,8 @@ private final class SharedHeader: VaultRevision {
   ) throws(StorageError) -> R { try body() }
 
   func store(
-    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
-    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ entry: UnsafeRawBufferPointer, at path: EntryPath, if condition: EntryCondition,
+    isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome {
     guard try isCurrent() else { return .overtaken }
     let conditions: [SharedVault.Condition] =
@@ -260,13 +259,13 @@ private final class SharedHeader: VaultRevision {
       case .isAbsent: [.init(name: path.subpath, content: nil)]
       case .hasAccess(let old, _): [isUnchanged(old, at: path)]
       }
+    let change = change(entry, at: path)
     let isStored: Bool
-    if let makeHeader {
-      let change = try sealedEntry(at: path, seal)
+    if let header {
       isStored =
-        try vault.replaceHeader(bytes, by: makeHeader(), adding: [change], if: conditions) != nil
+        try vault.replaceHeader(bytes, by: header, adding: [change], if: conditions) != nil
     } else {
-      isStored = try vault.apply([sealedEntry(at: path, seal)], if: [isUnchanged] + conditions)
+      isStored = try vault.apply([change], if: [isUnchanged] + conditions)
     }
     if isStored { return .stored }
     if case .isAbsent = condition, try contains(path) { return .exists }
@@ -275,10 +274,10 @@ private final class SharedHeader: VaultRevision {
 
   /// In one step.
   func replace(
-    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ old: StoredEntry, at path: EntryPath, by entry: UnsafeRawBufferPointer,
+    movingTo newPath: EntryPath
   ) throws(StorageError) -> Void? {
-    var changes = [try sealedEntry(at: newPath, seal)]
+    var changes = [change(entry, at: newPath)]
     var conditions = [isUnchanged, isUnchanged(old, at: path)]
     if newPath.subpath != path.subpath {
       changes.append(StorageEngines.Entry(key: path.subpath, data: nil))
@@ -297,13 +296,9 @@ private final class SharedHeader: VaultRevision {
     return SharedVault.Condition(name: path.subpath, content: content)
   }
 
-  private func sealedEntry(
-    at path: EntryPath, _ seal: (inout EntryOutput) throws(StorageError) -> Void
-  ) throws(StorageError) -> StorageEngines.Entry {
-    var output = EntryOutput()
-    try seal(&output)
-    return StorageEngines.Entry(
-      key: path.subpath, data: SharedVault.Content.bytes(output.bytes).engineData)
+  private func change(_ entry: UnsafeRawBufferPointer, at path: EntryPath) -> StorageEngines.Entry {
+    StorageEngines.Entry(
+      key: path.subpath, data: SharedVault.Content.bytes(Data(entry)).engineData)
   }
 
   // MARK: Removing

@@ -125,8 +125,7 @@ extension SecureVault.Store {
   ///   `damaged` if the secret's file or the vault header was altered.
   public func getData(_ key: String, reason: String? = nil) throws(StorageError) -> Data? {
     guard let secret = try open(key, reason, "getData") else { return nil }
-    let range = secret.range
-    return secret.memory.data(range)
+    return secret.data()
   }
 
   /// Returns the `Codable` value of a secret.
@@ -169,8 +168,7 @@ extension SecureVault.Store {
     _ key: String, _ reason: String?, _ operation: String, _ access: SecureVault.Access?
   ) throws(StorageError) -> StoredValue? {
     guard let secret = try open(key, reason, operation, access) else { return nil }
-    let (kind, range) = (secret.kind, secret.range)
-    if kind == .data { return .data(secret.memory.data(range)) }
+    if secret.kind == Payload.Kind.data.rawValue { return .data(secret.data()) }
     if let value = secret.value { return value }
     return try perform(operation, key) { () throws(StorageError) in
       throw StorageError(
@@ -181,7 +179,7 @@ extension SecureVault.Store {
 
   func open(
     _ key: String, _ reason: String?, _ operation: String, _ access: SecureVault.Access? = nil
-  ) throws(StorageError) -> OpenedSecret? {
+  ) throws(StorageError) -> OpenedEntry? {
     try perform(operation, key) { () throws(StorageError) in
       try vault.read(service.name, key, reason: reason, expectsPresence: access == .userPresence)
     }

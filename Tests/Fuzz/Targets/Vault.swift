@@ -65,11 +65,13 @@ private func checkUnreadable(_ error: StorageError) {
   }
   if let (kind, range) = PaddedValue.parse(plaintext) {
     check(range.upperBound <= plaintext.count, "a value is inside its box")
-    let isSame = PaddedValue.withPrefix(kind: kind, length: range.count) {
-      plaintext.starts(with: $0)
-    }
-    check(isSame, "a prefix is written with the same bytes")
-    check(PaddedValue.paddedLength(range.count) >= range.upperBound, "padding cuts nothing off")
+    var written = [UInt8](repeating: 1, count: PaddedValue.paddedLength(range.count))
+    check(written.count >= range.upperBound, "padding cuts nothing off")
+    written.withUnsafeMutableBytes { PaddedValue.write(kind, plaintext[part: range], to: $0) }
+    check(
+      plaintext.starts(with: written[..<range.upperBound]), "a value is written with the same bytes"
+    )
+    check(written[range.upperBound...].allSatisfy { $0 == 0 }, "padding is zeros")
     _ = Payload.Kind(rawValue: kind)?.value(of: plaintext[part: range])
   }
 }

@@ -8,14 +8,19 @@ internal import COpenSSL
 ///
 /// OpenSSL's contexts hold the key, and live as long as this value: for the boxes of one call.
 struct XAES: ~Copyable {
-  static let keySize = AESGCM.keySize
+  static let keySize = 32
   static let nonceSize = 24
-  static let tagSize = AESGCM.tagSize
+  static let tagSize = 16
   /// The bytes that a box has besides its message: the nonce before it and the tag after it.
   static let overhead = nonceSize + tagSize
 
-  /// Seals or opens the message that was begun last.
-  let gcm: AESGCM
+  /// The message of a box.
+  static func message(in box: UnsafeMutableRawBufferPointer) -> UnsafeMutableRawBufferPointer {
+    box[part: nonceSize..<(box.count - tagSize)]
+  }
+
+  /// Encrypts and decrypts the messages with AES-256-GCM, one at a time.
+  private let gcm: OpaquePointer
   /// Encrypts single blocks with AES-256 under the key.
   private let ecb: OpaquePointer
 
@@ -24,9 +29,11 @@ struct XAES: ~Copyable {
       throw OpenSSL.inputError("the key has the wrong length")
     }
     let algorithm = try OpenSSL.algorithms.ecb
-    let gcm = try AESGCM()
-    let ecb = try OpenSSL.required(EVP_CIPHER_CTX_new(), "AES-256-ECB")
-    guard EVP_EncryptInit_ex2(ecb, algorithm, key.bytePointer, nil, nil) == 1 else {
+    let (gcm, ecb) = (EVP_CIPHER_CTX_new(), EVP_CIPHER_CTX_new())
+    guard let gcm, let ecb,
+      EVP_EncryptInit_ex2(ecb, algorithm, key.bytePointer, nil, nil) == 1
+    else {
+      EVP_CIPHER_CTX_free(gcm)
       EVP_CIPHER_CTX_free(ecb)
       throw OpenSSL.failure("AES-256-ECB")
     }
@@ -34,21 +41,91 @@ struct XAES: ~Copyable {
     self.ecb = ecb
   }
 
-  deinit { EVP_CIPHER_CTX_free(ecb) }
+  deinit {
+    EVP_CIPHER_CTX_free(gcm)
+    EVP_CIPHER_CTX_free(ecb)
+  }
 
-  /// Begins a message.
+  // MARK: Boxes
+
+  /// Seals a message under a new random nonce.
+  ///
+  /// - Returns: A box: nonce, ciphertext and tag.
+  static func seal(
+    _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
+    authenticating associatedData: [UInt8]
+  ) throws(StorageError) -> [UInt8] {
+    var box = [UInt8](repeating: 0, count: message.count + overhead)
+    var span = box.mutableSpan
+    try span.withUnsafeMutableBytes { box throws(StorageError) in
+      try SystemRandom.fill(box[part: ..<nonceSize])
+      Self.message(in: box).copyMemory(from: message)
+      try XAES(key: key).seal(box, authenticating: associatedData)
+    }
+    return box
+  }
+
+  /// Seals a message in its place in a box, which begins with a nonce that no other box of this key
+  /// has.
+  func seal(
+    _ box: UnsafeMutableRawBufferPointer, authenticating associatedData: [UInt8]
+  ) throws(StorageError) {
+    guard box.count >= Self.overhead else {
+      throw OpenSSL.inputError("the box has the wrong length")
+    }
+    let message = Self.message(in: box)
+    try begin(
+      .sealing, nonce: UnsafeRawBufferPointer(box)[part: ..<Self.nonceSize],
+      authenticating: associatedData)
+    try update(UnsafeRawBufferPointer(message), into: message)
+    try finish(tag: box[part: (box.count - Self.tagSize)...])
+  }
+
+  /// Opens a box into `message`, which must have the length of the box's message.
+  ///
+  /// - Returns: False if the box was not sealed under this key with this associated data. `message`
+  ///   is wiped then.
+  static func open(
+    _ box: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
+    authenticating associatedData: [UInt8], into message: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    try XAES(key: key).open(box, authenticating: associatedData, into: message)
+  }
+
+  /// Does the same. `message` may be in the box.
+  func open(
+    _ box: UnsafeRawBufferPointer, authenticating associatedData: [UInt8],
+    into message: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    guard box.count >= Self.overhead, message.count == box.count - Self.overhead else {
+      return false
+    }
+    let tag = box.count - Self.tagSize
+    try begin(
+      .opening, nonce: box[part: ..<Self.nonceSize], authenticating: associatedData)
+    try update(box[part: Self.nonceSize..<tag], into: message)
+    if try verify(tag: box[part: tag...]) { return true }
+    OpenSSL.wipe(message)
+    return false
+  }
+
+  // MARK: The message's key
+
+  /// Begins a message: derives its key, and includes the associated data in its tag.
   func begin(
-    _ direction: AESGCM.Direction, nonce: UnsafeRawBufferPointer
+    _ direction: Direction, nonce: UnsafeRawBufferPointer,
+    authenticating associatedData: [UInt8]
   ) throws(StorageError) {
     guard nonce.count == Self.nonceSize else {
       throw OpenSSL.inputError("the nonce has the wrong length")
     }
-    try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) { memory throws(StorageError) in
+    try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) {
+      memory throws(StorageError) in
       defer { OpenSSL.wipe(memory) }
       try derive(into: memory, nonce)
-      try gcm.begin(
+      try begin(
         direction, key: UnsafeRawBufferPointer(memory)[part: ..<Self.keySize],
-        nonce: nonce[part: 12...])
+        nonce: nonce[part: 12...], authenticating: associatedData)
     }
   }
 
@@ -92,65 +169,73 @@ struct XAES: ~Copyable {
     guard count == length else { throw OpenSSL.failure("AES-256-ECB") }
   }
 
-  /// Seals a message under a new random nonce.
-  ///
-  /// - Returns: A box: nonce, ciphertext and tag.
-  static func seal(
-    _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
+  // MARK: AES-256-GCM (NIST SP 800-38D)
+
+  enum Direction: Int32 {
+    case opening = 0
+    case sealing = 1
+  }
+
+  /// Begins a message under a key of its own and a nonce of 12 bytes.
+  func begin(
+    _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
     authenticating associatedData: [UInt8]
-  ) throws(StorageError) -> [UInt8] {
-    var box = [UInt8](repeating: 0, count: message.count + overhead)
-    var span = box.mutableSpan
-    try span.withUnsafeMutableBytes { box throws(StorageError) in
-      try SystemRandom.fill(box[part: ..<nonceSize])
-      try associatedData.withBytes { associatedData throws(StorageError) in
-        try XAES(key: key).seal(message, authenticating: associatedData, into: box)
-      }
-    }
-    return box
-  }
-
-  /// Seals a message into `box`, which begins with a nonce that no other box of this key has.
-  func seal(
-    _ message: UnsafeRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
-    into box: UnsafeMutableRawBufferPointer
   ) throws(StorageError) {
-    guard box.count == message.count + Self.overhead else {
-      throw OpenSSL.inputError("the box has the wrong length")
+    guard key.count == Self.keySize, nonce.count == 12 else {
+      throw OpenSSL.inputError("the key or the nonce has the wrong length")
     }
-    try begin(.sealing, nonce: UnsafeRawBufferPointer(box)[part: ..<Self.nonceSize])
-    try gcm.authenticate(associatedData)
-    let tag = box.count - Self.tagSize
-    try gcm.update(message, into: box[part: Self.nonceSize..<tag])
-    try gcm.finish(tag: box[part: tag...])
+    // The algorithm is passed only once: passing it again would set up the context again.
+    let isFirst = EVP_CIPHER_CTX_get0_cipher(gcm) == nil
+    try EVP_CipherInit_ex2(
+      gcm, isFirst ? try OpenSSL.algorithms.gcm : nil, key.bytePointer, nonce.bytePointer,
+      direction.rawValue, nil
+    ).check("AES-256-GCM")
+    if associatedData.isEmpty { return }
+    var count: Int32 = 0
+    try EVP_CipherUpdate(
+      gcm, nil, &count, associatedData, try OpenSSL.length(associatedData.count)
+    ).check("AES-256-GCM")
   }
 
-  /// Opens a box into `message`, which must have the length of the box's message.
+  /// Encrypts or decrypts the message, or a piece of it. Both buffers may be the same memory.
   ///
-  /// - Returns: False if the box was not sealed under this key with this associated data. `message`
-  ///   is wiped then.
-  static func open(
-    _ box: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
-    authenticating associatedData: [UInt8], into message: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Bool {
-    try associatedData.withBytes { associatedData throws(StorageError) in
-      try XAES(key: key).open(box, authenticating: associatedData, into: message)
+  /// When opening, the output must not be used before ``verify(tag:)`` has returned true.
+  func update(
+    _ input: UnsafeRawBufferPointer, into output: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) {
+    guard !input.isEmpty else { return }
+    guard output.count >= input.count else {
+      throw OpenSSL.inputError("the output buffer is shorter than the input")
     }
+    var count: Int32 = 0
+    let length = try OpenSSL.length(input.count)
+    try EVP_CipherUpdate(gcm, output.bytePointer, &count, input.bytePointer, length)
+      .check("AES-256-GCM")
+    guard count == length else { throw OpenSSL.failure("AES-256-GCM") }
   }
 
-  func open(
-    _ box: UnsafeRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
-    into message: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Bool {
-    guard box.count >= Self.overhead, message.count == box.count - Self.overhead else {
-      return false
+  /// Ends sealing, and writes the message's tag.
+  func finish(tag: UnsafeMutableRawBufferPointer) throws(StorageError) {
+    guard tag.count == Self.tagSize else {
+      throw OpenSSL.inputError("the tag has the wrong length")
     }
-    try begin(.opening, nonce: box[part: ..<Self.nonceSize])
-    try gcm.authenticate(associatedData)
-    let tag = box.count - Self.tagSize
-    try gcm.update(box[part: Self.nonceSize..<tag], into: message)
-    if try gcm.verify(tag: box[part: tag...]) { return true }
-    OpenSSL.wipe(message)
+    var count: Int32 = 0
+    try EVP_CipherFinal_ex(gcm, nil, &count).check("AES-256-GCM")
+    try EVP_CIPHER_CTX_ctrl(gcm, EVP_CTRL_AEAD_GET_TAG, Int32(Self.tagSize), tag.baseAddress)
+      .check("AES-256-GCM")
+  }
+
+  /// Ends opening, and returns whether the message and the associated data are authentic.
+  func verify(tag: UnsafeRawBufferPointer) throws(StorageError) -> Bool {
+    // OpenSSL also accepts shorter tags, which can be guessed.
+    guard tag.count == Self.tagSize else { return false }
+    try EVP_CIPHER_CTX_ctrl(
+      gcm, EVP_CTRL_AEAD_SET_TAG, Int32(Self.tagSize),
+      UnsafeMutableRawPointer(mutating: tag.baseAddress)
+    ).check("AES-256-GCM")
+    var count: Int32 = 0
+    if EVP_CipherFinal_ex(gcm, nil, &count) == 1 { return true }
+    ERR_clear_error()
     return false
   }
 }

@@ -49,34 +49,25 @@ final class EntryPath: Sendable {
     case presence = 2
   }
 
-  /// Calls `body` with the associated data of the names or the value, which ties the box to this
-  /// path, to the entry's header and to the other box.
-  func withAssociatedData<R>(
-    of box: Box, header: UnsafeRawBufferPointer, vaultID: [UInt8],
-    namesBox: UnsafeRawBufferPointer = .init(start: nil, count: 0),
-    _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let count = header.count + Self.bindingLength + namesBox.count
-    return try withUnsafeTemporaryAllocation(byteCount: count, alignment: 8) {
-      memory throws(StorageError) in
-      var writer = ByteWriter(memory)
+  /// The associated data of the names or the value, which ties the box to this path and to the
+  /// entry's header. The value's ends with the names box: so opening the value alone detects a
+  /// change of either.
+  ///
+  /// - Parameter start: The entry's header and names box.
+  func associatedData(
+    of box: Box, _ start: UnsafeRawBufferPointer, vaultID: [UInt8]
+  ) -> [UInt8] {
+    let header = start[part: ..<EntryHeader.size]
+    let namesBox = start[part: (box == .value ? EntryHeader.size : start.count)...]
+    let count = header.count + vaultID.count + 2 * Self.nameLength + 1 + namesBox.count
+    return [UInt8](count: count) { writer in
       writer.append(header)
-      writeBinding(of: box, vaultID: vaultID, to: &writer)
+      writer.append(vaultID)
+      writer.append(directoryName)
+      writer.append(fileName)
+      writer.append(box.rawValue)
       writer.append(namesBox)
-      return try body(UnsafeRawBufferPointer(memory))
     }
-  }
-
-  /// The number of bytes that ``writeBinding(of:vaultID:to:)`` writes.
-  static let bindingLength = VaultHeader.idSize + 2 * nameLength + 1
-
-  /// Writes the part of the associated data that is the same for all entries at this path. Its last
-  /// byte is the box.
-  func writeBinding(of box: Box, vaultID: [UInt8], to writer: inout ByteWriter) {
-    writer.append(vaultID)
-    writer.append(directoryName)
-    writer.append(fileName)
-    writer.append(box.rawValue)
   }
 
   // MARK: The entry's header
@@ -112,6 +103,8 @@ final class EntryPath: Sendable {
   }
 
   var invalidHeaderError: StorageError { damageError("it has no valid header") }
+
+  var unknownKindError: StorageError { damageError("its value has an unknown kind") }
 
   var lengthError: StorageError { damageError("its length does not match its header") }
 

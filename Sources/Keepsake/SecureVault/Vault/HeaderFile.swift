@@ -86,9 +86,8 @@ final class HeaderFile: VaultRevision {
 
   /// Writes a temporary file and moves it into place.
   func store(
-    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
-    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ entry: UnsafeRawBufferPointer, at path: EntryPath, if condition: EntryCondition,
+    isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome {
     var attempts = 0
     while true {
@@ -96,10 +95,7 @@ final class HeaderFile: VaultRevision {
         guard let directory = try prepareDirectory(of: path, isLockHeld: isLockHeld) else {
           return .overtaken
         }
-        var temporary = try makeTemporaryFile(for: path, in: directory)
-        var output = EntryOutput(to: temporary.file)
-        try seal(&output)
-        try temporary.file.synchronize()
+        var temporary = try makeTemporaryFile(entry, for: path, in: directory)
         if isLockHeld {
           if case .isAbsent = condition, try isPresent(path) { return .exists }
           try temporary.moveToDestination()
@@ -131,16 +127,13 @@ final class HeaderFile: VaultRevision {
   }
 
   func replace(
-    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ old: StoredEntry, at path: EntryPath, by entry: UnsafeRawBufferPointer,
+    movingTo newPath: EntryPath
   ) throws(StorageError) -> Void? {
     let isMove = newPath.subpath != path.subpath
     let opened = isMove ? try prepareDirectory(of: newPath, isLockHeld: true) : try directory()
     guard let directory = opened else { return nil }
-    var temporary = try makeTemporaryFile(for: newPath, in: directory)
-    var output = EntryOutput(to: temporary.file)
-    try seal(&output)
-    try temporary.file.synchronize()
+    var temporary = try makeTemporaryFile(entry, for: newPath, in: directory)
     do throws(StorageError) {
       try temporary.moveToDestination()
     } catch  where isMove && error.code == .notFound {
@@ -166,14 +159,18 @@ final class HeaderFile: VaultRevision {
     }
   }
 
+  /// A file that has these bytes, also after a power cut.
   private func makeTemporaryFile(
-    for path: EntryPath, in directory: DirectoryHandle
+    _ entry: UnsafeRawBufferPointer, for path: EntryPath, in directory: DirectoryHandle
   ) throws(StorageError) -> TemporaryFile {
     // Counting from a random number makes the name unique without a system call.
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
-    return try TemporaryFile.make(
+    let temporary = try TemporaryFile.make(
       at: paths.temporaryEntry(number), for: path.subpath, in: directory,
       mode: try paths.fileMode())
+    if let failure = temporary.file.write(entry).failure { throw failure }
+    try temporary.file.synchronize()
+    return temporary
   }
 
   // MARK: Directories

@@ -29,11 +29,15 @@ enum PaddedValue {
     return (length + mask) & ~mask
   }
 
-  /// Calls `body` with the bytes before a value.
-  static func withPrefix<R: ~Copyable, E: Error>(
-    kind: UInt8, length: Int, _ body: (UnsafeRawBufferPointer) throws(E) -> R
-  ) throws(E) -> R {
-    try withUnsafeBytes(of: (UInt64(kind).littleEndian, UInt64(length).littleEndian), body)
+  /// Writes a value with its prefix and its padding to memory of its padded length.
+  static func write(
+    _ kind: UInt8, _ value: UnsafeRawBufferPointer, to memory: UnsafeMutableRawBufferPointer
+  ) {
+    var writer = ByteWriter(memory)
+    writer.append(UInt64(kind))
+    writer.append(UInt64(value.count))
+    writer.append(value)
+    writer.appendZeros(memory.count - writer.count)
   }
 
   /// The value's kind, and its range in the plaintext; nil when the plaintext is not valid.

@@ -1,7 +1,7 @@
 #if SecureVault
 internal import FoundationEssentials
 
-/// An entry as it is stored.
+/// An entry as it is stored, none of whose bytes have been checked.
 enum StoredEntry {
   case file(File)
   /// All bytes of the entry.
@@ -9,17 +9,44 @@ enum StoredEntry {
   /// Something that has no bytes of an entry.
   case unreadable
 
+  func size() throws(StorageError) -> Int {
+    switch self {
+    case .file(let file): try file.status().size
+    case .bytes(let data): data.count
+    case .unreadable: 0
+    }
+  }
+
+  /// Reads the start of the entry with one call, which usually returns the whole of one that fits.
+  ///
+  /// - Returns: The number of bytes, which are the header at least unless the entry is shorter.
+  func read(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {
+    guard case .file(let file) = self else { return try read(from: 0, into: buffer) }
+    let count = try file.readOnce(into: buffer)
+    return count < EntryHeader.size ? try file.read(from: 0, into: buffer) : count
+  }
+
+  func read(
+    from offset: Int, into buffer: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Int {
+    switch self {
+    case .file(let file): return try file.read(from: offset, into: buffer)
+    case .bytes(let data):
+      let count = min(buffer.count, data.count - offset)
+      return data.span.bytes.withUnsafeBytes { bytes in
+        buffer.copyMemory(from: bytes[part: offset..<(offset + count)])
+        return count
+      }
+    case .unreadable: return 0
+    }
+  }
+
   /// The entry's header, which nothing authenticates yet.
   func header(at path: EntryPath) throws(StorageError) -> EntryHeader {
-    switch self {
-    case .file(let file):
-      let bytes = try file.read(from: 0, count: EntryHeader.size)
-      return try bytes.withBytes { bytes throws(StorageError) in try path.parseHeader(bytes) }
-    case .bytes(let data):
-      return try data.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
-        try path.parseHeader(bytes)
-      }
-    case .unreadable: throw path.invalidHeaderError
+    try withUnsafeTemporaryAllocation(byteCount: EntryHeader.size, alignment: 8) {
+      buffer throws(StorageError) in
+      let count = try read(into: buffer)
+      return try path.parseHeader(UnsafeRawBufferPointer(buffer)[part: ..<count])
     }
   }
 }
@@ -40,35 +67,7 @@ enum EntryCondition {
   case none
   /// There is none.
   case isAbsent
-  /// It requires the user's presence, or not, as the one did that was read. `nil` was none, or a
-  /// file.
+  /// It requires the user's presence, or not, as the one did that was read. `nil` was none.
   case hasAccess(of: StoredEntry?, isPresenceRequired: Bool)
-}
-
-/// Where the bytes of a sealed entry go.
-struct EntryOutput {
-  /// nil if they are collected in ``bytes``.
-  let file: File?
-  private(set) var bytes = Data()
-
-  init(to file: File? = nil) { self.file = file }
-
-  /// Calls `body` with an output that takes `count` bytes.
-  mutating func write(
-    _ count: Int, _ body: (inout ChunkOutput) throws(StorageError) -> Void
-  ) throws(StorageError) {
-    if let file {
-      return try ChunkBuffer.with(count) { buffer throws(StorageError) in
-        var output = ChunkOutput(file: file, buffer: buffer)
-        try body(&output)
-        try output.flush()
-      }
-    }
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: count, alignment: 8)
-    defer { buffer.deallocate() }
-    var output = ChunkOutput(file: nil, buffer: buffer)
-    try body(&output)
-    bytes = Data(buffer[part: ..<output.used])
-  }
 }
 #endif

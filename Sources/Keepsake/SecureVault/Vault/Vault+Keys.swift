@@ -136,9 +136,7 @@ extension Vault {
     ofIntact path: EntryPath, _ session: VaultSession
   ) throws(StorageError) -> UInt32? {
     do throws(StorageError) {
-      guard case .opened(let entry) = try session.readEntry(at: path, .all, for: .changingKeys)
-      else { return nil }
-      return entry.header.keyID
+      return try session.readEntry(at: path, .all, for: .changingKeys)?.header.keyID
     } catch  where isDamage(error) {
       return nil
     }
@@ -147,14 +145,10 @@ extension Vault {
   /// Whether an entry is at its primary path. One that cannot be opened may be anywhere.
   private func isMoved(_ path: EntryPath, _ session: VaultSession) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      switch try session.readEntry(at: path, .names, for: .changingKeys) {
-      case .missing: return true
-      case .unknownKey: return false
-      case .opened(let entry):
-        guard let names = entry.names else { return false }
-        return try session.entryPath(service: names.service, key: names.key).subpath
-          == path.subpath
-      }
+      guard let entry = try session.readEntry(at: path, .names, for: .changingKeys),
+        let names = entry.names
+      else { return true }
+      return try session.entryPath(service: names.service, key: names.key).subpath == path.subpath
     } catch  where isDamage(error) {
       return false
     }

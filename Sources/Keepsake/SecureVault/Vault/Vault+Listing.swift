@@ -53,11 +53,7 @@ extension VaultSession {
     at path: EntryPath, _ failures: inout [StorageError]
   ) throws(StorageError) -> EntryNames? {
     do throws(StorageError) {
-      switch try readEntry(at: path, .names) {
-      case .missing: return nil
-      case .unknownKey(let id): failures.append(path.unknownKeyError(id))
-      case .opened(let entry): return entry.names
-      }
+      return try readEntry(at: path, .names)?.names
     } catch {
       // Says nothing about the entry.
       if error.isDescriptorLimit { throw error }

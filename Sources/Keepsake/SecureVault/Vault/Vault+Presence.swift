@@ -14,53 +14,30 @@ final class PresenceKey {
 
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(key.bytes) }
 
-  /// Seals a value in a box of its own, which becomes the content of the value's box.
-  func seal(_ secret: NewSecret, vaultID: [UInt8]) throws(StorageError) -> [UInt8] {
-    let value = secret.value
-    let plaintext = try SecretBytes(count: PaddedValue.paddedLength(value.count))
-    plaintext.bytes.initializeMemory(as: UInt8.self, repeating: 0)
-    PaddedValue.withPrefix(kind: secret.kind.rawValue, length: value.count) {
-      plaintext.bytes.copyMemory(from: $0)
-    }
-    plaintext.bytes[part: PaddedValue.prefixSize...].copyMemory(from: value)
-    return try XAES.seal(
-      UnsafeRawBufferPointer(plaintext.bytes), key: bytes,
+  /// Seals a value in a box of its own, which becomes the value of the entry.
+  func seal(_ secret: NewSecret, vaultID: [UInt8]) throws(StorageError) -> SecretBytes {
+    let box = try SecretBytes(
+      count: PaddedValue.paddedLength(secret.value.count) + XAES.overhead)
+    try SystemRandom.fill(box.bytes[part: ..<XAES.nonceSize])
+    PaddedValue.write(secret.kind.rawValue, secret.value, to: XAES.message(in: box.bytes))
+    try XAES(key: bytes).seal(
+      box.bytes,
       authenticating: KeyRing.presenceAssociatedData(
         secret.service, secret.key, vaultID: vaultID))
-  }
-
-  /// The plaintext of a box that ``seal(_:vaultID:)`` made; nil if it is not authentic.
-  ///
-  /// - Parameter associatedData: What the box was sealed with.
-  func open(
-    _ box: UnsafeRawBufferPointer, authenticating associatedData: [UInt8]
-  ) throws(StorageError) -> SecretBytes? {
-    let plaintext = try SecretBytes(count: max(0, box.count - XAES.overhead))
-    let isAuthentic = try XAES.open(
-      box, key: bytes, authenticating: associatedData, into: plaintext.bytes)
-    if isAuthentic { return plaintext }
-    return nil
+    return box
   }
 }
 
 extension Vault {
-  /// Asks the user for the passphrase, and opens the box inside a value's plaintext with it.
-  ///
-  /// - Parameter associatedData: What the box was sealed with.
-  func openPresenceBox(
-    in plaintext: consuming SecretBytes, authenticating associatedData: [UInt8],
-    at path: EntryPath, _ header: VaultHeader, reason: String
-  ) throws(StorageError) -> SecretBytes {
-    let bytes = UnsafeRawBufferPointer(plaintext.bytes)
-    guard let (kind, range) = PaddedValue.parse(bytes), kind == PaddedValue.boxKind else {
-      throw path.damageError("its value is not sealed for user presence")
+  /// Asks the user for the passphrase of the key that opens an entry's value.
+  func presenceKey(
+    for entry: borrowing OpenedEntry, reason: String
+  ) throws(StorageError) -> PresenceKey {
+    guard entry.kind == PaddedValue.boxKind else {
+      throw entry.path.damageError("its value is not sealed for user presence")
     }
-    guard let slot = header.presenceSlot else { throw presenceSlotMissing }
-    let key = try askForPresenceKey(in: slot, header, reason: reason)
-    if let opened = try key.open(bytes[part: range], authenticating: associatedData) {
-      return opened
-    }
-    throw path.alteredError
+    guard let slot = entry.vaultHeader.presenceSlot else { throw presenceSlotMissing }
+    return try askForPresenceKey(in: slot, entry.vaultHeader, reason: reason)
   }
 
   private func askForPresenceKey(

@@ -5,167 +5,171 @@ internal import FoundationEssentials
 enum EntryPart { case names, value, all }
 
 /// An entry whose boxes were opened.
+///
+/// It does not hold the session that opened it: asking the user for presence may take long, and
+/// must not keep the keys in memory.
 struct OpenedEntry: ~Copyable {
+  let path: EntryPath
+  let vaultHeader: VaultHeader
   let header: EntryHeader
   /// nil if they were not asked for.
   let names: EntryNames?
-  /// The value's plaintext with prefix and padding; empty if it was not asked for.
-  let plaintext: SecretBytes
-}
+  /// What the value is, according to its prefix; 0 if it was not asked for.
+  fileprivate(set) var kind: UInt8 = 0
+  /// The part of the memory that is the value.
+  fileprivate(set) var range = 0..<0
+  /// The value's box, decrypted in its place.
+  private let box: SecretBytes
+  /// For a box that the caller seals. nil unless only the names were opened, under the primary key.
+  var cipher: XAES?
 
-enum EntryReadResult: ~Copyable {
-  case missing
-  /// The entry is sealed under a key that is not in the session's key set.
-  case unknownKey(UInt32)
-  case opened(OpenedEntry)
-}
+  fileprivate init(
+    _ header: EntryHeader, at path: EntryPath, in vaultHeader: VaultHeader, _ names: EntryNames?,
+    _ box: consuming SecretBytes, _ cipher: consuming XAES?
+  ) {
+    (self.path, self.vaultHeader, self.header, self.names) = (path, vaultHeader, header, names)
+    self.box = box
+    self.cipher = cipher
+  }
 
-/// Reading entry files and opening their boxes.
-extension VaultSession {
-  /// Larger entries are read in chunks; most secrets fit with their names.
-  static var smallEntrySize: Int { 4_096 }
+  /// The bytes of the value.
+  var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(box.bytes)[part: range] }
 
-  /// Reads an entry and opens the parts that are asked for.
+  /// nil when the bytes are not valid for their kind.
+  var value: StoredValue? { Payload.Kind(rawValue: kind)?.value(of: bytes) }
+
+  /// Turns the value into `Data` without copying it.
+  consuming func data() -> Data {
+    let range = range
+    return box.data(range)
+  }
+
+  func withBytes<R, E: Error>(_ body: (RawSpan) throws(E) -> R) throws(E) -> R {
+    try body(bytes.bytes)
+  }
+
+  /// Finds the value in the plaintext of a box that is at this position in the memory.
+  fileprivate mutating func findValue(inBoxAt position: Range<Int>) throws(StorageError) {
+    let start = position.lowerBound + XAES.nonceSize
+    let plaintext = UnsafeRawBufferPointer(box.bytes)[
+      part: start..<(position.upperBound - XAES.tagSize)]
+    guard let found = PaddedValue.parse(plaintext) else {
+      throw path.unknownKindError
+    }
+    kind = found.kind
+    range = (start + found.range.lowerBound)..<(start + found.range.upperBound)
+  }
+
+  /// Opens the box under the presence key that the value is.
   ///
-  /// - Throws: An error of code `damaged` if any byte of those parts was altered, or if the entry
-  ///   was moved here.
+  /// - Parameter associatedData: What the box was sealed with.
+  mutating func openValue(
+    under key: PresenceKey, authenticating associatedData: [UInt8]
+  ) throws(StorageError) {
+    let isAuthentic = try XAES(key: key.bytes).open(
+      bytes, authenticating: associatedData, into: XAES.message(in: box.bytes[part: range]))
+    guard isAuthentic else { throw path.alteredError }
+    try findValue(inBoxAt: range)
+  }
+}
+
+/// Reading entries and opening their boxes.
+extension VaultSession {
+  /// The bytes that are read at first: most secrets fit with their names.
+  private static var firstReadSize: Int { 4_096 }
+
+  /// Reads an entry and opens the parts that are asked for; nil if there is none.
+  ///
+  /// - Throws: An error of code `damaged` if any byte of those parts was altered, if the entry was
+  ///   moved here, or if the session does not have its key.
   func readEntry(
     at path: EntryPath, _ part: EntryPart, for purpose: EntryPurpose = .reading
-  ) throws(StorageError) -> EntryReadResult {
-    var cipher: XAES?
-    var entry: StoredEntry?
-    return try readEntry(at: path, part, for: purpose, keeping: &cipher, &entry)
+  ) throws(StorageError) -> OpenedEntry? {
+    guard let entry = try revision.openEntry(path, for: purpose) else { return nil }
+    return try open(entry, at: path, part)
   }
 
-  /// Does the same for a call that stores another entry in its place.
+  /// Reads the entry of a key, wherever it is; nil if there is none.
+  func findEntry(
+    _ service: String, _ key: String, _ part: EntryPart
+  ) throws(StorageError) -> OpenedEntry? {
+    let path = try entryPath(service: service, key: key)
+    if let entry = try readEntry(at: path, part) { return entry }
+    for path in try pathsAfterMiss(of: path, service: service, key: key) {
+      if let entry = try readEntry(at: path, part) { return entry }
+    }
+    return nil
+  }
+
+  /// Opens the parts of an entry that are asked for.
   ///
-  /// - Parameters:
-  ///   - cipher: For a box that the call seals under the primary key. It stays nil if the entry is
-  ///     sealed under another one.
-  ///   - entry: The entry, which the write may depend on. A file is closed instead.
-  func readEntry(
-    at path: EntryPath, _ part: EntryPart, for purpose: EntryPurpose,
-    keeping cipher: inout XAES?, _ entry: inout StoredEntry?
-  ) throws(StorageError) -> EntryReadResult {
-    guard let stored = try revision.openEntry(path, for: purpose) else { return .missing }
-    switch stored {
-    case .file(let file):
-      return try readEntry(in: file, at: path, part, keeping: &cipher)
-    case .bytes(let data):
-      entry = stored
-      return try data.span.bytes.withUnsafeBytes { bytes throws(StorageError) in
-        let header = try path.parseHeader(bytes)
-        guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
-        guard header.fileLength == bytes.count else { throw path.lengthError }
-        return .opened(try open(header, bytes, nil, part, path, keeping: &cipher))
-      }
-    case .unreadable:
-      entry = stored
-      throw path.invalidHeaderError
-    }
-  }
-
-  private func readEntry(
-    in file: File, at path: EntryPath, _ part: EntryPart, keeping cipher: inout XAES?
-  ) throws(StorageError) -> EntryReadResult {
+  /// - Parameter size: How many bytes to read at first.
+  func open(
+    _ entry: StoredEntry, at path: EntryPath, _ part: EntryPart,
+    reading size: Int = VaultSession.firstReadSize
+  ) throws(StorageError) -> OpenedEntry {
     // Too large for the stack.
-    let buffer = UnsafeMutableRawBufferPointer.allocate(
-      byteCount: Self.smallEntrySize, alignment: 8)
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 8)
     defer { buffer.deallocate() }
-    // One call reads a small entry whole.
-    var count = try file.readOnce(into: buffer)
-    if count < EntryHeader.size { count = try file.read(from: 0, into: buffer) }
-    let start = UnsafeRawBufferPointer(buffer)[part: ..<count]
-    let header = try path.parseHeader(start)
-    guard ring.hasKey(header.keyID) else { return .unknownKey(header.keyID) }
-    // If the buffer is full, there may be more in the file.
-    if header.fileLength == count, count < Self.smallEntrySize {
-      return .opened(try open(header, start, nil, part, path, keeping: &cipher))
-    }
-    guard try file.status().size == header.fileLength else {
+    var count = try entry.read(into: buffer)
+    let header = try path.parseHeader(UnsafeRawBufferPointer(buffer)[part: ..<count])
+    if count < min(size, header.fileLength) { count = try entry.read(from: 0, into: buffer) }
+    // If the buffer is full, there may be more.
+    guard try header.fileLength == (count < size ? count : entry.size()) else {
       throw path.lengthError
     }
-    let boxStart = EntryHeader.size + header.namesLength
-    let bytes = try file.read(from: 0, count: boxStart)
-    guard bytes.count == boxStart else { throw path.damageError("it is truncated") }
-    return try bytes.withBytes { bytes throws(StorageError) in
-      .opened(try open(header, bytes, file, part, path, keeping: &cipher))
-    }
-  }
-
-  /// - Parameters:
-  ///   - bytes: The file from its start: all of it, or up to the value's box.
-  ///   - file: The file to read the value's box from, if the box is not among the bytes.
-  private func open(
-    _ header: EntryHeader, _ bytes: UnsafeRawBufferPointer, _ file: File?, _ part: EntryPart,
-    _ path: EntryPath, keeping keptCipher: inout XAES?
-  ) throws(StorageError) -> OpenedEntry {
-    let headerBytes = bytes[part: ..<EntryHeader.size]
     let valueStart = EntryHeader.size + header.namesLength
-    let namesBox = bytes[part: EntryHeader.size..<valueStart]
-    let opened = try ring.withEntryKey(header.keyID) { key throws(StorageError) -> OpenedEntry in
-      let cipher = try XAES(key: key)
-      var names: EntryNames?
-      // The names box authenticates the lengths in the header. A large value's length has to be
-      // authentic before memory is allocated for it.
-      if part != .value || file != nil {
-        let plaintext = try SecretBytes(count: header.namesLength - XAES.overhead)
-        let isAuthentic = try path.withAssociatedData(
-          of: .names, header: headerBytes, vaultID: self.header.vaultID
-        ) { associatedData throws(StorageError) in
-          try cipher.open(namesBox, authenticating: associatedData, into: plaintext.bytes)
-        }
-        guard isAuthentic, let found = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
-          try isPath(path, of: found.service, found.key)
-        else { throw path.alteredError }
-        names = found
-      }
-      guard part != .names else {
-        if header.keyID == ring.primaryID { keptCipher = consume cipher }
-        return OpenedEntry(header: header, names: names, plaintext: try SecretBytes(count: 0))
-      }
-      let plaintext = try SecretBytes(count: header.valueLength - XAES.overhead)
-      let isAuthentic = try path.withAssociatedData(
-        of: .value, header: headerBytes, vaultID: self.header.vaultID, namesBox: namesBox
-      ) { associatedData throws(StorageError) in
-        if let file {
-          try Self.openValue(in: file, at: valueStart, cipher, associatedData, plaintext.bytes)
-        } else {
-          try cipher.open(
-            bytes[part: valueStart...], authenticating: associatedData, into: plaintext.bytes)
-        }
-      }
-      guard isAuthentic else { throw path.alteredError }
-      return OpenedEntry(header: header, names: names, plaintext: plaintext)
+    guard valueStart <= count else { return try open(entry, at: path, part, reading: valueStart) }
+    let start = UnsafeRawBufferPointer(buffer)[part: ..<valueStart]
+    guard let cipher = try makeCipher(header.keyID) else {
+      throw path.unknownKeyError(header.keyID)
     }
-    if let opened { return opened }
-    throw path.unknownKeyError(header.keyID)
+    var names: EntryNames?
+    // The names box authenticates the lengths in the header. A large value's length has to be
+    // authentic before memory is allocated for it.
+    if part != .value || header.fileLength > count {
+      names = try openNames(start, at: path, with: cipher)
+    }
+    if part == .names {
+      var kept: XAES?
+      if header.keyID == ring.primaryID { kept = consume cipher }
+      return OpenedEntry(
+        header, at: path, in: self.header, names, try SecretBytes(count: 0), kept)
+    }
+    let box = try SecretBytes(count: header.valueLength)
+    if header.fileLength == count {
+      box.bytes.copyMemory(from: UnsafeRawBufferPointer(buffer)[part: valueStart..<count])
+    } else if try entry.read(from: valueStart, into: box.bytes) != box.bytes.count {
+      throw path.damageError("it is truncated")
+    }
+    let isAuthentic = try cipher.open(
+      UnsafeRawBufferPointer(box.bytes),
+      authenticating: path.associatedData(of: .value, start, vaultID: self.header.vaultID),
+      into: XAES.message(in: box.bytes))
+    guard isAuthentic else { throw path.alteredError }
+    var opened = OpenedEntry(header, at: path, in: self.header, names, box, nil)
+    try opened.findValue(inBoxAt: 0..<header.valueLength)
+    return opened
   }
 
-  /// Opens a box chunk by chunk; false if it is not authentic.
-  private static func openValue(
-    in file: File, at start: Int, _ cipher: borrowing XAES,
-    _ associatedData: UnsafeRawBufferPointer, _ plaintext: UnsafeMutableRawBufferPointer
-  ) throws(StorageError) -> Bool {
-    let messageStart = start + XAES.nonceSize
-    let end = messageStart + plaintext.count
-    let nonce = try file.read(from: start, count: XAES.nonceSize)
-    guard nonce.count == XAES.nonceSize else { return false }
-    try nonce.withBytes { nonce throws(StorageError) in try cipher.begin(.opening, nonce: nonce) }
-    try cipher.gcm.authenticate(associatedData)
-    try ChunkBuffer.with(plaintext.count) { buffer throws(StorageError) in
-      var position = messageStart
-      while position < end {
-        let chunk = buffer[part: ..<min(buffer.count, end - position)]
-        guard try file.read(from: position, into: chunk) == chunk.count else { return }
-        let offset = position - messageStart
-        try cipher.gcm.update(
-          UnsafeRawBufferPointer(chunk), into: plaintext[part: offset..<(offset + chunk.count)])
-        position += chunk.count
-      }
-    }
-    let tag = try file.read(from: end, count: XAES.tagSize)
-    return try tag.withBytes { tag throws(StorageError) in try cipher.gcm.verify(tag: tag) }
+  /// - Parameter start: The entry up to the value's box.
+  private func openNames(
+    _ start: UnsafeRawBufferPointer, at path: EntryPath, with cipher: borrowing XAES
+  ) throws(StorageError) -> EntryNames {
+    let box = start[part: EntryHeader.size...]
+    let plaintext = try SecretBytes(count: box.count - XAES.overhead)
+    let isAuthentic = try cipher.open(
+      box, authenticating: path.associatedData(of: .names, start, vaultID: header.vaultID),
+      into: plaintext.bytes)
+    guard isAuthentic, let names = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
+      try isPath(path, of: names.service, names.key)
+    else { throw path.alteredError }
+    return names
+  }
+
+  /// A cipher under an entry key; nil if there is no key of this id.
+  func makeCipher(_ keyID: UInt32) throws(StorageError) -> XAES? {
+    try ring.withEntryKey(keyID) { key throws(StorageError) in try XAES(key: key) }
   }
 
   /// Whether any entry requires the user's presence.
@@ -185,11 +189,7 @@ extension VaultSession {
 
   private func mayRequirePresence(_ path: EntryPath) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      switch try readEntry(at: path, .names) {
-      case .missing: return false
-      case .opened(let entry): return entry.header.isPresenceRequired
-      case .unknownKey: return header.presenceSlot != nil
-      }
+      return try readEntry(at: path, .names)?.header.isPresenceRequired ?? false
     } catch {
       if error.isDescriptorLimit { throw error }
       return header.presenceSlot != nil

@@ -1,14 +1,4 @@
 #if SecureVault
-/// What is to be sealed in one entry.
-struct EntryPlaintext {
-  let names: EntryNames
-  let isPresenceRequired: Bool
-  /// The plaintext of the value's box: these two in a row, then zeros.
-  let prefix: UnsafeRawBufferPointer
-  let value: UnsafeRawBufferPointer
-  let paddingLength: Int
-}
-
 /// What an attempt to store a secret led to.
 enum WriteOutcome {
   case stored
@@ -37,10 +27,11 @@ extension VaultSession {
     var isPresenceRequired = secret.access == .userPresence
     // Opens the old names and seals the new ones: setting it up takes longer than both.
     var cipher: XAES?
-    var replaced: StoredEntry?
-    if let old = try entryToReplace(at: path, keeping: &cipher, &replaced) {
-      names.created = old.names.created
-      if secret.access == nil { isPresenceRequired = old.isPresenceRequired }
+    let replaced = try revision.openEntry(path, for: .replacing)
+    if let replaced, var old = try openToReplace(replaced, at: path), let oldNames = old.names {
+      names.created = oldNames.created
+      if secret.access == nil { isPresenceRequired = old.header.isPresenceRequired }
+      cipher = old.cipher.take()
     }
     var condition = secret.replaces ? EntryCondition.none : .isAbsent
     // If the access was taken from the old entry, another process may replace that entry meanwhile,
@@ -48,60 +39,48 @@ extension VaultSession {
     if secret.access == nil, header.presenceSlot != nil {
       condition = .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired)
     }
+    guard isPresenceRequired else {
+      let entry = try sealEntry(
+        names, secret.kind.rawValue, secret.value, at: path, reusing: &cipher)
+      return try revision.store(
+        UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
+        renewing: nil)
+    }
     // A value that requires presence is sealed twice, so that reading it takes both keys.
-    var box: [UInt8]?
-    if isPresenceRequired {
-      guard let presenceKey, presenceKey.slot == header.presenceSlot else {
-        return .presenceKeyNeeded(header)
-      }
-      box = try presenceKey.seal(secret, vaultID: header.vaultID)
+    guard let presenceKey, presenceKey.slot == header.presenceSlot else {
+      return .presenceKeyNeeded(header)
     }
-    let makeHeader: (() throws(StorageError) -> VaultHeader)? =
-      if isPresenceRequired {
-        { [self] () throws(StorageError) in
-          try ring.makeHeader(
-            vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
-        }
-      } else {
-        nil
-      }
-    func put(
-      _ kind: UInt8, _ value: UnsafeRawBufferPointer
-    ) throws(StorageError) -> WriteOutcome {
-      try revision.store(
-        at: path, if: condition, isLockHeld: isLockHeld, renewing: makeHeader
-      ) { output throws(StorageError) in
-        try PaddedValue.withPrefix(kind: kind, length: value.count) { prefix throws(StorageError) in
-          let size = prefix.count + value.count
-          let plaintext = EntryPlaintext(
-            names: names, isPresenceRequired: isPresenceRequired, prefix: prefix, value: value,
-            paddingLength: PaddedValue.paddedLength(value.count) - size)
-          try write(plaintext, at: path, to: &output, reusing: &cipher)
-        }
-      }
-    }
-    guard let box else { return try put(secret.kind.rawValue, secret.value) }
-    return try box.withBytes { box throws(StorageError) in try put(PaddedValue.boxKind, box) }
+    let box = try presenceKey.seal(secret, vaultID: header.vaultID)
+    let entry = try sealEntry(
+      names, PaddedValue.boxKind, UnsafeRawBufferPointer(box.bytes), at: path,
+      isPresenceRequired: true, reusing: &cipher)
+    let renewedHeader = try ring.makeHeader(
+      vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
+    return try revision.store(
+      UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
+      renewing: renewedHeader)
   }
 
-  /// The entry that a set is about to replace; nil if there is none or it is beyond repair.
-  private func entryToReplace(
-    at path: EntryPath, keeping cipher: inout XAES?, _ replaced: inout StoredEntry?
-  ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
-    var unknownKeyID: UInt32?
+  /// Opens the names of the entry that a set is about to replace; nil if it is beyond repair.
+  private func openToReplace(
+    _ entry: StoredEntry, at path: EntryPath
+  ) throws(StorageError) -> OpenedEntry? {
     do throws(StorageError) {
-      switch try readEntry(at: path, .names, for: .replacing, keeping: &cipher, &replaced) {
-      case .missing: return nil
-      case .opened(let entry):
-        return entry.names.map { ($0, entry.header.isPresenceRequired) }
-      case .unknownKey(let id): unknownKeyID = id
-      }
+      return try open(entry, at: path, .names)
     } catch  where error.code == .damaged {
+      // It is not overwritten if it could be read again with the right header.
+      if try isUnderUnknownKey(path), try isCurrent() { throw error }
       return nil
     }
-    // It is not overwritten: with the right header it could be read again.
-    if let unknownKeyID, try isCurrent() { throw path.unknownKeyError(unknownKeyID) }
-    return nil
+  }
+
+  /// Whether an entry that does not open is sealed under a key that another header may have.
+  private func isUnderUnknownKey(_ path: EntryPath) throws(StorageError) -> Bool {
+    do throws(StorageError) {
+      return try revision.keyID(of: path).map { !ring.hasKey($0) } ?? false
+    } catch  where error.code == .damaged {
+      return false
+    }
   }
 
   // MARK: Changing keys
@@ -112,7 +91,6 @@ extension VaultSession {
     /// There is an entry at its primary path, so this one was replaced or moved already.
     case outdated
     case damaged(StorageError)
-    case unknownKey(UInt32)
     /// The header or the entry has changed.
     case overtaken
   }
@@ -122,29 +100,24 @@ extension VaultSession {
   /// - Returns: nil if the header or the entry has changed.
   func resealEntry(at path: EntryPath) throws(StorageError) -> Void? {
     var primaryPath = path
-    if ring.nameKeyCount > 1 {
-      switch try readEntry(at: path, .names, for: .changingKeys) {
-      case .missing: return ()
-      case .unknownKey(let id): return try requireOutdatedKeys(id, path)
-      case .opened(let entry):
-        if let names = entry.names {
-          primaryPath = try entryPath(service: names.service, key: names.key)
-        }
+    do throws(StorageError) {
+      if ring.nameKeyCount > 1 {
+        guard let entry = try readEntry(at: path, .names, for: .changingKeys),
+          let names = entry.names
+        else { return () }
+        primaryPath = try entryPath(service: names.service, key: names.key)
       }
+      switch try resealEntry(at: path, movingTo: primaryPath) {
+      case .done: return ()
+      case .outdated: return try revision.removeEntry(at: [path])
+      case .damaged(let error): throw error
+      case .overtaken: return nil
+      }
+    } catch  where error.code == .damaged {
+      // A later header may have the key.
+      if try revision.isStillStored() { throw error }
+      return nil
     }
-    switch try resealEntry(at: path, movingTo: primaryPath) {
-    case .done: return ()
-    case .outdated: return try revision.removeEntry(at: [path])
-    case .damaged(let error): throw error
-    case .unknownKey(let id): return try requireOutdatedKeys(id, path)
-    case .overtaken: return nil
-    }
-  }
-
-  /// Throws if an entry's key is not just unknown to this session.
-  private func requireOutdatedKeys(_ id: UInt32, _ path: EntryPath) throws(StorageError) -> Void? {
-    if try revision.isStillStored() { throw path.unknownKeyError(id) }
-    return nil
   }
 
   /// Moves the entry that is about to be replaced, or kept by an `add`, to its primary path. Nobody
@@ -157,13 +130,16 @@ extension VaultSession {
     for older in try olderPaths(service: secret.service, key: secret.key) {
       switch try resealEntry(at: older, movingTo: path) {
       case .done: continue
-      case .damaged where !secret.replaces: return .exists
-      case .outdated, .damaged:
-        if try revision.removeEntry(at: [older]) == nil { return .overtaken }
-      case .unknownKey(let id):
-        _ = try requireOutdatedKeys(id, older)
-        return .overtaken
       case .overtaken: return .overtaken
+      case .damaged(let error):
+        if try isUnderUnknownKey(older) {
+          if try revision.isStillStored() { throw error }
+          return .overtaken
+        }
+        if !secret.replaces { return .exists }
+        fallthrough
+      case .outdated:
+        if try revision.removeEntry(at: [older]) == nil { return .overtaken }
       }
     }
     return nil
@@ -179,25 +155,18 @@ extension VaultSession {
       if isMove, try revision.openEntry(primaryPath, for: .changingKeys) != nil {
         return .outdated
       }
-      var old: StoredEntry?
-      var cipher: XAES?
       do throws(StorageError) {
-        switch try readEntry(at: path, .all, for: .changingKeys, keeping: &cipher, &old) {
-        case .missing: return .done
-        case .unknownKey(let id): return .unknownKey(id)
-        case .opened(let entry):
-          guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
-          else { return .done }
-          let plaintext = EntryPlaintext(
-            names: names, isPresenceRequired: entry.header.isPresenceRequired,
-            prefix: .init(start: nil, count: 0),
-            value: UnsafeRawBufferPointer(entry.plaintext.bytes), paddingLength: 0)
-          let replaced: Void? = try revision.replace(old, at: path, movingTo: primaryPath) {
-            output throws(StorageError) in
-            try write(plaintext, at: primaryPath, to: &output, reusing: &cipher)
-          }
-          return replaced == nil ? .overtaken : .done
-        }
+        guard let old = try revision.openEntry(path, for: .changingKeys) else { return .done }
+        let entry = try open(old, at: path, .all)
+        guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
+        else { return .done }
+        var cipher: XAES?
+        let sealed = try sealEntry(
+          names, entry.kind, entry.bytes, at: primaryPath,
+          isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
+        let replaced: Void? = try revision.replace(
+          old, at: path, by: UnsafeRawBufferPointer(sealed.bytes), movingTo: primaryPath)
+        return replaced == nil ? .overtaken : .done
       } catch  where error.code == .damaged {
         return .damaged(error)
       }
@@ -208,78 +177,50 @@ extension VaultSession {
 
   /// Seals an entry under the primary key.
   ///
-  /// Larger entries pass through a chunk buffer that is reused: allocating memory for a whole
-  /// ciphertext costs more than encrypting it. The buffer never holds plaintext.
+  ///     0   header (24 bytes)
+  ///     24  names box: nonce (24), the names, tag (16)
+  ///         value box: nonce (24), the value with prefix and padding, tag (16)
+  ///
+  /// All is written in its place, and encrypted there.
   ///
   /// - Parameter knownCipher: A cipher under the primary key, which this releases.
-  private func write(
-    _ plaintext: EntryPlaintext, at path: EntryPath, to destination: inout EntryOutput,
-    reusing knownCipher: inout XAES?
-  ) throws(StorageError) {
-    let size = plaintext.prefix.count + plaintext.value.count + plaintext.paddingLength
-    let names = plaintext.names
-    let namesBoxLength = names.length + XAES.overhead
+  /// - Returns: The bytes to store.
+  private func sealEntry(
+    _ names: EntryNames, _ kind: UInt8, _ value: UnsafeRawBufferPointer, at path: EntryPath,
+    isPresenceRequired: Bool = false, reusing knownCipher: inout XAES?
+  ) throws(StorageError) -> SecretBytes {
     let header = EntryHeader(
-      isPresenceRequired: plaintext.isPresenceRequired, keyID: ring.primaryID,
-      namesLength: namesBoxLength, valueLength: size + XAES.overhead)
-    // The associated data of the value: the header, what binds the boxes to this path, and the
-    // names box. What is before that is the associated data of the names.
-    let bindingEnd = EntryHeader.size + EntryPath.bindingLength
-    let dataLength = bindingEnd + namesBoxLength
-    let isDone: Void? = try ring.withEntryKey(ring.primaryID) { key throws(StorageError) in
-      try withUnsafeTemporaryAllocation(
-        byteCount: dataLength + XAES.nonceSize + names.length, alignment: 8
-      ) { memory throws(StorageError) in
-        let (data, rest) = (memory[part: ..<dataLength], memory[part: dataLength...])
-        var writer = ByteWriter(data)
-        header.write(to: &writer)
-        path.writeBinding(of: .names, vaultID: self.header.vaultID, to: &writer)
-        let (nonce, namesText) = (rest[part: ..<XAES.nonceSize], rest[part: XAES.nonceSize...])
-        let namesBox = data[part: bindingEnd...]
-        // Both nonces at once: a call takes as long as sealing a small box. The names, which take
-        // the place of the second one, are longer.
-        try SystemRandom.fill(rest[part: ..<(2 * XAES.nonceSize)])
-        namesBox.copyMemory(from: UnsafeRawBufferPointer(namesText[part: ..<XAES.nonceSize]))
-        writer = ByteWriter(namesText)
-        names.write(to: &writer)
-
-        let cipher = try Self.takeCipher(&knownCipher, key: key)
-        try cipher.seal(
-          UnsafeRawBufferPointer(namesText),
-          authenticating: UnsafeRawBufferPointer(data)[part: ..<bindingEnd], into: namesBox)
-        // With the names box in it, opening the value alone detects a change of either.
-        data[bindingEnd - 1] = EntryPath.Box.value.rawValue
-        try cipher.begin(.sealing, nonce: UnsafeRawBufferPointer(nonce))
-        try cipher.gcm.authenticate(UnsafeRawBufferPointer(data))
-
-        try destination.write(header.fileLength) { output throws(StorageError) in
-          try output.append(UnsafeRawBufferPointer(data)[part: ..<EntryHeader.size])
-          try output.append(UnsafeRawBufferPointer(namesBox))
-          try output.append(UnsafeRawBufferPointer(nonce))
-          try output.append(plaintext.prefix, sealedWith: cipher.gcm)
-          try output.append(plaintext.value, sealedWith: cipher.gcm)
-          var paddingLeft = plaintext.paddingLength
-          while paddingLeft > 0 {
-            let count = min(paddingLeft, zeros.count)
-            try zeros.withBytes { zeros throws(StorageError) in
-              try output.append(zeros[part: ..<count], sealedWith: cipher.gcm)
-            }
-            paddingLeft -= count
-          }
-          try output.appendTag(of: cipher.gcm)
-        }
-      }
-    }
-    if isDone == nil { throw path.unknownKeyError(ring.primaryID) }
+      isPresenceRequired: isPresenceRequired, keyID: ring.primaryID,
+      namesLength: names.length + XAES.overhead,
+      valueLength: PaddedValue.paddedLength(value.count) + XAES.overhead)
+    let entry = try SecretBytes(count: header.fileLength)
+    let start = entry.bytes[part: ..<(EntryHeader.size + header.namesLength)]
+    let (namesBox, valueBox) = (
+      start[part: EntryHeader.size...], entry.bytes[part: start.count...]
+    )
+    // Both nonces at once: a call takes as long as sealing a small box. The names, which are
+    // longer, take the place of the second one.
+    try SystemRandom.fill(namesBox[part: ..<(2 * XAES.nonceSize)])
+    valueBox.copyMemory(
+      from: UnsafeRawBufferPointer(namesBox)[part: XAES.nonceSize..<(2 * XAES.nonceSize)])
+    var writer = ByteWriter(start)
+    header.write(to: &writer)
+    writer = ByteWriter(XAES.message(in: namesBox))
+    names.write(to: &writer)
+    PaddedValue.write(kind, value, to: XAES.message(in: valueBox))
+    let (bytes, vaultID) = (UnsafeRawBufferPointer(start), self.header.vaultID)
+    let cipher = try takeCipher(&knownCipher)
+    try cipher.seal(
+      namesBox, authenticating: path.associatedData(of: .names, bytes, vaultID: vaultID))
+    try cipher.seal(
+      valueBox, authenticating: path.associatedData(of: .value, bytes, vaultID: vaultID))
+    return entry
   }
 
-  private static func takeCipher(
-    _ known: inout XAES?, key: UnsafeRawBufferPointer
-  ) throws(StorageError) -> XAES {
+  private func takeCipher(_ known: inout XAES?) throws(StorageError) -> XAES {
     if let cipher = known.take() { return cipher }
-    return try XAES(key: key)
+    if let cipher = try makeCipher(ring.primaryID) { return cipher }
+    throw OpenSSL.inputError("there is no primary key")
   }
 }
-
-private let zeros = [UInt8](repeating: 0, count: VaultSession.smallEntrySize)
 #endif

@@ -94,29 +94,26 @@ protocol VaultRevision: AnyObject, Sendable {
   ///
   /// - Parameters:
   ///   - isLockHeld: Whether the caller has locked the entry.
-  ///   - makeHeader: Makes a header of other bytes with the same content; nil unless the entry
-  ///     requires the user's presence. A storage without locks stores it with the entry. So it
-  ///     fails one of two processes that, at the same time, store the first such entry and replace
-  ///     the key for such entries because there are none.
-  ///   - seal: Writes the entry's bytes. May be called again.
+  ///   - header: A header of other bytes with the same content; nil unless the entry requires the
+  ///     user's presence. A storage without locks stores it with the entry. So it fails one of two
+  ///     processes that, at the same time, store the first such entry and replace the key for such
+  ///     entries because there are none.
   func store(
-    at path: EntryPath, if condition: EntryCondition, isLockHeld: Bool,
-    renewing makeHeader: (() throws(StorageError) -> VaultHeader)?,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ entry: UnsafeRawBufferPointer, at path: EntryPath, if condition: EntryCondition,
+    isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome
 
   /// Replaces an entry that the caller has read. The new one need not survive a power cut yet,
   /// unless it is at another path.
   ///
   /// - Parameters:
-  ///   - old: The entry; nil if it is a file.
   ///   - path: Where the old entry is.
   ///   - newPath: The path that the caller has locked. If it is another one, there is no entry, and
   ///     the old one is removed.
   /// - Returns: nil if the header or the entry is another one.
   func replace(
-    _ old: StoredEntry?, at path: EntryPath, movingTo newPath: EntryPath,
-    _ seal: (inout EntryOutput) throws(StorageError) -> Void
+    _ old: StoredEntry, at path: EntryPath, by entry: UnsafeRawBufferPointer,
+    movingTo newPath: EntryPath
   ) throws(StorageError) -> Void?
 
   /// The key that an entry is sealed under, according to its header, which nothing authenticates

@@ -101,20 +101,17 @@ import Testing
       let box = try message.withBytes { message in
         try XAES.seal(message, key: key, authenticating: [1, 2])
       }
-      let tag = Array(box.suffix(XAES.tagSize))
       for length in 0...XAES.tagSize {
         let output = try SecretBytes(count: message.count)
         let cipher = try XAES(key: key)
-        try box.withBytes { box in try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize]) }
-        try [UInt8]([1, 2]).withBytes { try cipher.gcm.authenticate($0) }
-        try box.withBytes { box in
-          try cipher.gcm.update(
-            box[part: XAES.nonceSize..<(box.count - XAES.tagSize)], into: output.bytes)
+        try box.withBytes { box throws(StorageError) in
+          try cipher.begin(
+            .opening, nonce: box[part: ..<XAES.nonceSize], authenticating: [1, 2])
+          let tagStart = box.count - XAES.tagSize
+          try cipher.update(box[part: XAES.nonceSize..<tagStart], into: output.bytes)
+          let isAuthentic = try cipher.verify(tag: box[part: tagStart..<(tagStart + length)])
+          #expect(isAuthentic == (length == XAES.tagSize), "\(length) bytes")
         }
-        let isAuthentic = try tag.withBytes { tag in
-          try cipher.gcm.verify(tag: tag[part: ..<length])
-        }
-        #expect(isAuthentic == (length == XAES.tagSize), "\(length) bytes")
       }
       for length in 0...box.count {
         let output = try SecretBytes(count: max(0, length - XAES.overhead))
@@ -188,13 +185,9 @@ import Testing
     let other = VaultSession(header: header, revision: session.revision, ring: session.ring)
     for part in [EntryPart.names, .value, .all] {
       failure("\(part)") {
-        if case .opened = try other.readEntry(at: entry, part) { return }
-        Issue.record("not found")
+        if try other.readEntry(at: entry, part)?.header == nil { Issue.record("not found") }
       }
-      guard case .opened = try session.readEntry(at: entry, part) else {
-        Issue.record("not opened")
-        continue
-      }
+      #expect(try session.readEntry(at: entry, part)?.header != nil)
     }
   }
 
