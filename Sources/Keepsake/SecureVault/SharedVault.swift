@@ -14,9 +14,11 @@ final class SharedVault: VaultStorage {
   let path: String
   /// The app: the same passphrase may protect the vault of another app on the same server.
   let context: String
-  fileprivate let mirror: StorageEngines.Mirror
+  private let mirror: EngineMirror
+  /// The bytes of the header; nil if this belongs to none.
+  private let header: Data?
 
-  fileprivate static let headerName = "header"
+  private static let headerName = "header"
 
   init(
     _ engine: any StorageEngines.MirroredEngine, app: String,
@@ -24,7 +26,13 @@ final class SharedVault: VaultStorage {
   ) {
     path = "vault of \(app)"
     context = app
-    mirror = StorageEngines.Mirror(engine, report: report)
+    mirror = EngineMirror(engine, report: report)
+    header = nil
+  }
+
+  private init(_ vault: SharedVault, with header: Data) {
+    (path, context, mirror) = (vault.path, vault.context, vault.mirror)
+    self.header = header
   }
 
   var headerPath: String { path + "/" + Self.headerName }
@@ -35,7 +43,7 @@ final class SharedVault: VaultStorage {
   // MARK: Values
 
   /// What is stored under a name.
-  fileprivate enum Content: Equatable {
+  private enum Content: Equatable {
     case bytes(Data)
     /// A value that another program has set.
     case unreadable
@@ -57,7 +65,7 @@ final class SharedVault: VaultStorage {
     }
   }
 
-  fileprivate struct Condition {
+  private struct Condition {
     let name: String
     let content: Content?
 
@@ -73,19 +81,19 @@ final class SharedVault: VaultStorage {
   }
 
   /// What the mirror has.
-  fileprivate func content(of name: String) throws(StorageError) -> Content? {
+  private func content(of name: String) throws(StorageError) -> Content? {
     try mirror.uncheckedValue(forKey: name).map { Content($0) }
   }
 
   /// What the engine has.
-  fileprivate func storedContent(of name: String) throws(StorageError) -> Content? {
+  private func storedContent(of name: String) throws(StorageError) -> Content? {
     try mirror.storedData(forKey: name).map { Content(engineData: $0) }
   }
 
   /// Makes changes in one step if all conditions are met.
   ///
   /// - Returns: False if they are not; the mirror has the newer values.
-  fileprivate func apply(
+  private func apply(
     _ changes: [StorageEngines.Entry], if conditions: [Condition]
   ) throws(StorageError) -> Bool {
     var expected = conditions.map { $0.expectedEntry() }
@@ -111,14 +119,14 @@ final class SharedVault: VaultStorage {
 
   // MARK: The header
 
-  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)? {
     guard let content = try content(of: Self.headerName) else { return nil }
     guard case .bytes(let bytes) = content, bytes.count <= VaultHeader.maxSize else {
       throw VaultHeader.damageError(headerPath)
     }
     return (
       try VaultHeader(Array(bytes), path: headerPath, context: context),
-      SharedHeader(bytes, in: self)
+      SharedVault(self, with: bytes)
     )
   }
 
@@ -130,24 +138,40 @@ final class SharedVault: VaultStorage {
     return try !apply([], if: [Condition(name: Self.headerName, content: nil)])
   }
 
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
     // All names at one moment: another process may just be creating the vault and storing secrets.
     let names = try mirror.keys()
     if names.contains(Self.headerName) { return nil }
     if let path = entries(of: names).first { throw missingHeaderError(besides: path) }
-    return try replaceHeader(nil, by: header)
+    return try replaceHeader(by: header)
   }
 
-  /// Stores a header if the present one has these bytes; nil stands for none.
-  fileprivate func replaceHeader(
-    _ old: Data?, by header: VaultHeader, adding entries: [StorageEngines.Entry] = [],
-    if conditions: [Condition] = []
-  ) throws(StorageError) -> SharedHeader? {
+  /// Stores a header if the present one is this one.
+  private func replaceHeader(
+    by header: VaultHeader, adding entries: [StorageEngines.Entry] = [], if conditions: [Condition] = []
+  ) throws(StorageError) -> SharedVault? {
     let bytes = Data(try header.bytesToStore(path: headerPath))
     let change = StorageEngines.Entry(key: Self.headerName, data: Content.bytes(bytes).engineData)
-    let condition = Condition(name: Self.headerName, content: old.map { .bytes($0) })
-    let isDone = try apply([change] + entries, if: [condition] + conditions)
-    return isDone ? SharedHeader(bytes, in: self) : nil
+    let isDone = try apply([change] + entries, if: [isUnchanged] + conditions)
+    return isDone ? SharedVault(self, with: bytes) : nil
+  }
+
+  private var isUnchanged: Condition {
+    Condition(name: Self.headerName, content: header.map { .bytes($0) })
+  }
+
+  func isCurrent() throws(StorageError) -> Bool {
+    try isUnchanged.isMet(by: content(of: Self.headerName))
+  }
+
+  /// If it was replaced, the mirror has the new one when this returns.
+  func isStillStored() throws(StorageError) -> Bool { try apply([], if: [isUnchanged]) }
+
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultStorage)? {
+    guard try isCurrent(), let header = try makeHeader() else { return nil }
+    return try replaceHeader(by: header).map { (header, $0) }
   }
 
   // MARK: Entries
@@ -182,42 +206,11 @@ final class SharedVault: VaultStorage {
     try mirror.removeAllStored()
     return true
   }
-}
-
-/// The header of a vault on an engine, as it was at one moment.
-private final class SharedHeader: VaultRevision {
-  private let vault: SharedVault
-  private let bytes: Data
-
-  init(_ bytes: Data, in vault: SharedVault) {
-    self.bytes = bytes
-    self.vault = vault
-  }
-
-  var storage: any VaultStorage { vault }
-
-  private var isUnchanged: SharedVault.Condition {
-    SharedVault.Condition(name: SharedVault.headerName, content: .bytes(bytes))
-  }
-
-  func isCurrent() throws(StorageError) -> Bool {
-    try isUnchanged.isMet(by: vault.content(of: SharedVault.headerName))
-  }
-
-  /// If it was replaced, the mirror has the new one when this returns.
-  func isStillStored() throws(StorageError) -> Bool { try vault.apply([], if: [isUnchanged]) }
-
-  func replaceHeader(
-    _ makeHeader: () throws(StorageError) -> VaultHeader?
-  ) throws(StorageError) -> (VaultHeader, any VaultRevision)? {
-    guard try isCurrent(), let header = try makeHeader() else { return nil }
-    return try vault.replaceHeader(bytes, by: header).map { (header, $0) }
-  }
 
   // MARK: Reading
 
   func contains(_ path: EntryPath) throws(StorageError) -> Bool {
-    try vault.content(of: path.subpath) != nil
+    try content(of: path.subpath) != nil
   }
 
   /// The keys are changed by what the engine has. A mirror that has lost the engine shows the
@@ -228,8 +221,8 @@ private final class SharedHeader: VaultRevision {
   ) throws(StorageError) -> StoredEntry? {
     let content =
       switch purpose {
-      case .reading, .replacing: try vault.content(of: path.subpath)
-      case .changingKeys: try vault.storedContent(of: path.subpath)
+      case .reading, .replacing: try self.content(of: path.subpath)
+      case .changingKeys: try storedContent(of: path.subpath)
       }
     return switch content {
     case nil: nil
@@ -253,7 +246,7 @@ private final class SharedHeader: VaultRevision {
     isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome {
     guard try isCurrent() else { return .overtaken }
-    let conditions: [SharedVault.Condition] =
+    let conditions: [Condition] =
       switch condition {
       case .none: []
       case .isAbsent: [.init(name: path.subpath, content: nil)]
@@ -263,9 +256,9 @@ private final class SharedHeader: VaultRevision {
     let isStored: Bool
     if let header {
       isStored =
-        try vault.replaceHeader(bytes, by: header, adding: [change], if: conditions) != nil
+        try replaceHeader(by: header, adding: [change], if: conditions) != nil
     } else {
-      isStored = try vault.apply([change], if: [isUnchanged] + conditions)
+      isStored = try apply([change], if: [isUnchanged] + conditions)
     }
     if isStored { return .stored }
     if case .isAbsent = condition, try contains(path) { return .exists }
@@ -281,24 +274,24 @@ private final class SharedHeader: VaultRevision {
     var conditions = [isUnchanged, isUnchanged(old, at: path)]
     if newPath.subpath != path.subpath {
       changes.append(StorageEngines.Entry(key: path.subpath, data: nil))
-      conditions.append(SharedVault.Condition(name: newPath.subpath, content: nil))
+      conditions.append(Condition(name: newPath.subpath, content: nil))
     }
-    return try vault.apply(changes, if: conditions) ? () : nil
+    return try apply(changes, if: conditions) ? () : nil
   }
 
-  private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> SharedVault.Condition {
-    let content: SharedVault.Content? =
+  private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> Condition {
+    let content: Content? =
       switch entry {
       case nil, .file: nil
       case .bytes(let bytes): .bytes(bytes)
       case .unreadable: .unreadable
       }
-    return SharedVault.Condition(name: path.subpath, content: content)
+    return Condition(name: path.subpath, content: content)
   }
 
   private func change(_ entry: UnsafeRawBufferPointer, at path: EntryPath) -> StorageEngines.Entry {
     StorageEngines.Entry(
-      key: path.subpath, data: SharedVault.Content.bytes(Data(entry)).engineData)
+      key: path.subpath, data: Content.bytes(Data(entry)).engineData)
   }
 
   // MARK: Removing
@@ -308,10 +301,10 @@ private final class SharedHeader: VaultRevision {
 
   /// In one step.
   func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void? {
-    let paths = try vault.allEntries().filter { directoryNames.contains($0.directoryName) }
+    let paths = try allEntries().filter { directoryNames.contains($0.directoryName) }
     if directoryNames.count == 1 { return try remove(paths) }
     // Another machine may just be moving one of them from one directory to another.
-    var conditions: [SharedVault.Condition] = []
+    var conditions: [Condition] = []
     for path in paths {
       conditions.append(isUnchanged(try openEntry(path, for: .changingKeys), at: path))
     }
@@ -319,10 +312,10 @@ private final class SharedHeader: VaultRevision {
   }
 
   private func remove(
-    _ paths: [EntryPath], if conditions: [SharedVault.Condition] = []
+    _ paths: [EntryPath], if conditions: [Condition] = []
   ) throws(StorageError) -> Void? {
     let changes = paths.map { StorageEngines.Entry(key: $0.subpath, data: nil) }
-    return try vault.apply(changes, if: [isUnchanged] + conditions) ? () : nil
+    return try apply(changes, if: [isUnchanged] + conditions) ? () : nil
   }
 }
 #endif

@@ -4,7 +4,7 @@ extension Vault {
   /// The header; nil when there is no vault yet.
   ///
   /// - Throws: An error of code `damaged` when there are secrets but no header.
-  func headerIfVaultExists() throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+  func headerIfVaultExists() throws(StorageError) -> (VaultHeader, any VaultStorage)? {
     var attempts = 0
     while true {
       if let found = try storage.readHeader() { return found }
@@ -22,7 +22,7 @@ extension Vault {
 
   /// Replaces the header of `session` by one with these slots and the keys that `makeRing` returns.
   ///
-  /// - Parameter makeRing: Called as ``VaultRevision/replaceHeader(_:)`` says. If it returns nil,
+  /// - Parameter makeRing: Called as ``VaultStorage/replaceHeader(_:)`` says. If it returns nil,
   ///   nothing is done.
   /// - Returns: nil when nothing was done, for example because the header of `session` is out of
   ///   date.
@@ -31,15 +31,15 @@ extension Vault {
   ) throws(StorageError) -> Void? {
     let lockCount = state.withLock { $0.lockCount }
     var newRing: KeyRing?
-    let replaced = try session.revision.replaceHeader { () throws(StorageError) -> VaultHeader? in
+    let replaced = try session.storage.replaceHeader { () throws(StorageError) -> VaultHeader? in
       newRing = try makeRing()
       return try newRing?.makeHeader(
         vaultID: session.header.vaultID, slots: slots, context: storage.context)
     }
-    guard let (header, revision) = replaced, let newRing else { return nil }
+    guard let (header, storage) = replaced, let newRing else { return nil }
     // The header is in place, so this succeeds even if the vault was locked in the meantime.
     tryMakeCurrent(
-      VaultSession(header: header, revision: revision, ring: newRing),
+      VaultSession(header: header, storage: storage, ring: newRing),
       ifNotLockedSince: lockCount)
     return ()
   }

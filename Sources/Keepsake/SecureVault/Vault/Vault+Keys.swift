@@ -46,7 +46,7 @@ extension Vault {
   func forgetOldKeys() throws(StorageError) {
     // A key that is current here may be an old one elsewhere.
     let isUpToDate: Void? = try withStoredVault { session throws(StorageError) in
-      try session.revision.isStillStored() ? () : nil
+      try session.storage.isStillStored() ? () : nil
     }
     if isUpToDate == nil { return }
     let failures = try resealEntries(dropsKeys: false)
@@ -170,7 +170,7 @@ extension Vault {
         for path in try storage.allEntries() {
           let id =
             forgetsOthers
-            ? try keyID(ofIntact: path, session) : try session.revision.keyID(of: path)
+            ? try keyID(ofIntact: path, session) : try session.storage.keyID(of: path)
           if let id { usedIDs.insert(id) }
           if ring.nameKeyCount > 1, try !isMoved(path, session) { keepsOldNames = true }
         }

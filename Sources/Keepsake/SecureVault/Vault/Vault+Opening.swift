@@ -5,7 +5,7 @@ extension Vault {
 
   /// Opens the vault with the first key source that has a slot in the header.
   func open(
-    _ header: VaultHeader, _ revision: any VaultRevision
+    _ header: VaultHeader, _ storage: any VaultStorage
   ) throws(StorageError) -> VaultSession {
     var failure: StorageError?
     let options = options
@@ -15,14 +15,14 @@ extension Vault {
         do throws(StorageError) {
           try attempts.count(slot, storage.headerPath)
           guard let secret = try source.secret(for: slot, in: self) else { continue }
-          return try open(header, revision, slot, with: secret)
+          return try open(header, storage, slot, with: secret)
         } catch {
           failure = failure ?? error
         }
       }
     }
     if let failure { throw failure }
-    if let session = try openRemembered(header, revision) { return session }
+    if let session = try openRemembered(header, storage) { return session }
     throw noMatchingSource(for: header)
   }
 
@@ -37,7 +37,7 @@ extension Vault {
   }
 
   private func open(
-    _ header: VaultHeader, _ revision: any VaultRevision, _ slot: KeySlot, with secret: SlotSecret
+    _ header: VaultHeader, _ storage: any VaultStorage, _ slot: KeySlot, with secret: SlotSecret
   ) throws(StorageError) -> VaultSession {
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       switch try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: masterKey) {
@@ -51,7 +51,7 @@ extension Vault {
       }
     }
     guard let ring else { throw damagedHeader }
-    return VaultSession(header: header.with(sealed: ring), revision: revision, ring: ring)
+    return VaultSession(header: header.with(sealed: ring), storage: storage, ring: ring)
   }
 
   private var damagedHeader: StorageError {
@@ -100,9 +100,9 @@ extension Vault {
       guard let secret = try source.secret(for: nil, in: self) else { continue }
       if let session = try create(under: secret, ifNotLockedSince: lockCount) { return session }
       // Another process created it first.
-      guard let (header, revision) = try storage.readHeader() else { continue }
+      guard let (header, storage) = try self.storage.readHeader() else { continue }
       try requireSameVault(header)
-      return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
+      return try makeCurrent(try open(header, storage), ifNotLockedSince: lockCount)
     }
     return nil
   }
@@ -117,9 +117,9 @@ extension Vault {
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
     let header = try ring.makeHeader(
       vaultID: vaultID, slots: [slot], context: storage.context)
-    guard let revision = try storage.create(header) else { return nil }
+    guard let storage = try self.storage.create(header) else { return nil }
     return try makeCurrent(
-      VaultSession(header: header, revision: revision, ring: ring), ifNotLockedSince: lockCount)
+      VaultSession(header: header, storage: storage, ring: ring), ifNotLockedSince: lockCount)
   }
 
   // MARK: Locking
@@ -153,7 +153,7 @@ extension Vault {
     passphrase: String?, rememberingFor seconds: UInt32? = nil
   ) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
-    guard let (header, revision) = try headerIfVaultExists() else {
+    guard let (header, storage) = try headerIfVaultExists() else {
       guard passphrase == nil else {
         throw StorageError(
           .notFound, operation: "unlock", path: storage.path, reason: "there is no vault yet",
@@ -165,7 +165,7 @@ extension Vault {
     try requireSameVault(header)
     guard let passphrase else {
       _ = try makeCurrent(
-        try open(header, revision), ifNotLockedSince: lockCount, isUnlocking: true)
+        try open(header, storage), ifNotLockedSince: lockCount, isUnlocking: true)
       return
     }
     guard header.hasTypedSlot else {
@@ -175,20 +175,20 @@ extension Vault {
         remedy: "Call unlock() without one.")
     }
     let session = try makeCurrent(
-      try open(header, revision, passphrase: passphrase), ifNotLockedSince: lockCount,
+      try open(header, storage, passphrase: passphrase), ifNotLockedSince: lockCount,
       isUnlocking: true)
     if let seconds { remember(session, seconds: seconds, ifNotLockedSince: lockCount) }
   }
 
   /// Opens the vault with what a user typed: a recovery code, or the passphrase of any slot.
   private func open(
-    _ header: VaultHeader, _ revision: any VaultRevision, passphrase: String
+    _ header: VaultHeader, _ storage: any VaultStorage, passphrase: String
   ) throws(StorageError) -> VaultSession {
     if passphrase.isEmpty { throw wrongPassphrase("for the vault") }
     var failure = wrongPassphrase("for the vault")
     func attempt(_ slot: KeySlot, with secret: SlotSecret) throws(StorageError) -> VaultSession? {
       do throws(StorageError) {
-        return try open(header, revision, slot, with: secret)
+        return try open(header, storage, slot, with: secret)
       } catch  where error.code == .wrongPassphrase {
         return nil
       }
@@ -235,12 +235,12 @@ extension Vault {
       return (state.session != nil, state.isLocked)
     }
     if isLocked { return true }
-    guard !isOpen, let (header, revision) = try storage.readHeader() else { return false }
+    guard !isOpen, let (header, storage) = try self.storage.readHeader() else { return false }
     let hasSource = header.slots.contains { slot in
       slot.opensVault && options.sources.contains { $0.matches(slot) }
     }
     if hasSource { return false }
-    return try openRemembered(header, revision) == nil
+    return try openRemembered(header, storage) == nil
   }
 
   /// What the vault is protected with; nil when there is no vault yet.

@@ -29,9 +29,9 @@ extension Vault {
   func contains(_ service: String, _ key: String) throws(StorageError) -> Bool {
     let exists = try withSession { session throws(StorageError) -> Bool? in
       let path = try session.entryPath(service: service, key: key)
-      if try session.revision.contains(path) { return true }
+      if try session.storage.contains(path) { return true }
       for path in try session.pathsAfterMiss(of: path, service: service, key: key)
-      where try session.revision.contains(path) { return true }
+      where try session.storage.contains(path) { return true }
       return try session.isCurrent() ? false : nil
     }
     return exists ?? false

@@ -26,7 +26,7 @@ extension Vault {
         PassphraseAttempts.allow(slots, maxLogN: options.maxLogN)
       else {
         // Another process may have removed some.
-        if try !session.revision.isStillStored() {
+        if try !session.storage.isStillStored() {
           try reloadHeader(of: session)
           continue
         }
@@ -47,7 +47,7 @@ extension Vault {
       let slots = session.header.allSlots.filter {
         $0.purpose != .recovery || (id != nil && $0.id != id)
       }
-      if slots.count == session.header.allSlots.count, try session.revision.isStillStored() {
+      if slots.count == session.header.allSlots.count, try session.storage.isStillStored() {
         return ()
       }
       return try replaceSlots(of: session, by: slots)

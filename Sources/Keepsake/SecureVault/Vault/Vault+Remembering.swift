@@ -49,7 +49,7 @@ extension Vault {
 
   /// Opens the vault with a remembered key; nil if there is none that opens it.
   func openRemembered(
-    _ header: VaultHeader, _ revision: any VaultRevision
+    _ header: VaultHeader, _ storage: any VaultStorage
   ) throws(StorageError) -> VaultSession? {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
@@ -59,7 +59,7 @@ extension Vault {
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
     }
     return ring.map {
-      VaultSession(header: header.with(sealed: $0), revision: revision, ring: $0)
+      VaultSession(header: header.with(sealed: $0), storage: storage, ring: $0)
     }
   }
 

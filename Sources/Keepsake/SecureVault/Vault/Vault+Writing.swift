@@ -48,7 +48,7 @@ extension Vault {
       return outcome
     }
     if lockingFirst {
-      return try session.revision.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
+      return try session.storage.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
         if try !session.isCurrent() { try reloadHeader(of: session) }
         // Another thread may have made an older session the open one in the meantime.
         guard let current = try existingSession(), try current.isCurrent(),
@@ -69,14 +69,14 @@ extension Vault {
     _ = try withStoredVault { session throws(StorageError) -> Void? in
       let primaryPath = try session.entryPath(service: service, key: key)
       let older = try session.olderPaths(service: service, key: key).reversed()
-      return try session.revision.removeEntry(at: older + [primaryPath])
+      return try session.storage.removeEntry(at: older + [primaryPath])
     }
   }
 
   /// Removes all secrets of a service.
   func removeAll(_ service: String) throws(StorageError) {
     _ = try withStoredVault { session throws(StorageError) -> Void? in
-      try session.revision.removeEntries(in: session.directoryNames(of: service))
+      try session.storage.removeEntries(in: session.directoryNames(of: service))
     }
   }
 }

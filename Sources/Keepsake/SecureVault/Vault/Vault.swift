@@ -103,9 +103,9 @@ final class Vault: Sendable {
     // Another thread may have opened it while this one waited.
     if let session = try existingSession() { return session }
     let lockCount = state.withLock { $0.lockCount }
-    if let (header, revision) = try headerIfVaultExists() {
+    if let (header, storage) = try headerIfVaultExists() {
       try requireSameVault(header)
-      return try makeCurrent(try open(header, revision), ifNotLockedSince: lockCount)
+      return try makeCurrent(try open(header, storage), ifNotLockedSince: lockCount)
     }
     return mayCreate ? try create(ifNotLockedSince: lockCount) : nil
   }
@@ -182,14 +182,14 @@ final class Vault: Sendable {
   /// source.
   func reloadHeader(of session: VaultSession) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
-    if let (header, revision) = try storage.readHeader(), header.vaultID == session.header.vaultID {
+    if let (header, storage) = try storage.readHeader(), header.vaultID == session.header.vaultID {
       // A rotation keeps the master key, so no source has to be asked again.
       let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
         session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }
       if let ring {
         tryMakeCurrent(
-          VaultSession(header: header.with(sealed: ring), revision: revision, ring: ring),
+          VaultSession(header: header.with(sealed: ring), storage: storage, ring: ring),
           ifNotLockedSince: lockCount)
         return
       }

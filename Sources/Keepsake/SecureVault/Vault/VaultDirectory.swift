@@ -1,4 +1,27 @@
 #if SecureVault
+internal import Synchronization
+
+/// The file of a header, as it was at one moment.
+///
+/// The file is kept open, so that no later file can have the same inode number.
+struct HeaderFile: Sendable {
+  private let file: File
+  private let status: FileStatus
+  /// Whether the vault is protected with the key file.
+  let usesKeyFile: Bool
+
+  init(of header: VaultHeader, _ file: File, _ status: FileStatus) {
+    self.file = file
+    self.status = status
+    usesKeyFile = header.masterSlot?.kind == .keyFile
+  }
+
+  func isSame(as other: FileStatus) -> Bool {
+    status.isSameFile(as: other) && status.size == other.size && status.changed == other.changed
+      && status.modified == other.modified
+  }
+}
+
 /// A vault in a directory: the file of the header, and a file for each entry.
 ///
 /// A writer of an entry locks one byte of the lock file, which the entry's file name determines. A
@@ -7,10 +30,24 @@ final class VaultDirectory: VaultStorage {
   let paths: VaultPaths
   /// How long to wait for a lock.
   let timeout: Duration
+  /// nil if this belongs to no header.
+  let headerFile: HeaderFile?
+  let directories = Locked(KnownDirectories())
+  let lock: ByteRangeLock
+  let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
 
-  init(_ paths: VaultPaths, timeout: Duration = .seconds(10)) {
+  /// The directories that were written to.
+  struct KnownDirectories {
+    var vault: DirectoryHandle?
+    /// The names of service directories that are known to survive a power cut.
+    var durable = ByteKeyedDictionary<Void>()
+  }
+
+  init(_ paths: VaultPaths, timeout: Duration = .seconds(10), _ headerFile: HeaderFile? = nil) {
     self.paths = paths
     self.timeout = timeout
+    self.headerFile = headerFile
+    lock = ByteRangeLock(paths.lock)
   }
 
   var path: String { paths.directory }
@@ -68,7 +105,7 @@ final class VaultDirectory: VaultStorage {
 
   // MARK: The header
 
-  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)? {
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)? {
     guard let file = try File.openIfPresent(paths.header) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
@@ -76,15 +113,35 @@ final class VaultDirectory: VaultStorage {
     }
     let bytes = try file.read(from: 0, count: status.size)
     let header = try VaultHeader(bytes, path: paths.header)
-    return (header, HeaderFile(of: header, file, status, in: self))
+    return (header, with(HeaderFile(of: header, file, status)))
   }
 
   func hasHeader() throws(StorageError) -> Bool { try FileSystem.status(paths.header) != nil }
 
   func hasStoredHeader() throws(StorageError) -> Bool { try hasHeader() }
 
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)? {
-    try withExclusiveLock { mode throws(StorageError) -> HeaderFile? in
+  private func with(_ file: HeaderFile) -> VaultDirectory {
+    VaultDirectory(paths, timeout: timeout, file)
+  }
+
+  func isCurrent() throws(StorageError) -> Bool {
+    let status = try FileSystem.status(paths.header, withTimes: true)
+    return status.map { headerFile?.isSame(as: $0) ?? false } ?? (headerFile == nil)
+  }
+
+  func isStillStored() throws(StorageError) -> Bool { try isCurrent() }
+
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultStorage)? {
+    try withExclusiveLock { mode throws(StorageError) in
+      guard try isCurrent(), let header = try makeHeader() else { return nil }
+      return (header, try write(header, mode: mode, isFirst: false))
+    }
+  }
+
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
+    try withExclusiveLock { mode throws(StorageError) -> VaultDirectory? in
       if try hasHeader() { return nil }
       try requireNoEntries()
       return try write(header, mode: mode, isFirst: true)
@@ -92,9 +149,9 @@ final class VaultDirectory: VaultStorage {
   }
 
   /// Writes the header's file. The caller holds the exclusive lock.
-  func write(
+  private func write(
     _ header: VaultHeader, mode: UInt32, isFirst: Bool
-  ) throws(StorageError) -> HeaderFile {
+  ) throws(StorageError) -> VaultDirectory {
     let path = paths.header
     let bytes = try header.bytesToStore(path: path)
     try FileSystem.removeStaleTemporaryFiles(for: path)
@@ -107,7 +164,7 @@ final class VaultDirectory: VaultStorage {
         .damaged, operation: "open", path: path,
         reason: "another program created or removed this file", remedy: "Try again.")
     }
-    return HeaderFile(of: header, file, try file.status(withTimes: true), in: self)
+    return with(HeaderFile(of: header, file, try file.status(withTimes: true)))
   }
 
   /// Runs `body` while no other thread or process writes to the vault.

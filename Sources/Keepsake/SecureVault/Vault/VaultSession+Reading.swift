@@ -85,7 +85,7 @@ extension VaultSession {
   func readEntry(
     at path: EntryPath, _ part: EntryPart, for purpose: EntryPurpose = .reading
   ) throws(StorageError) -> OpenedEntry? {
-    guard let entry = try revision.openEntry(path, for: purpose) else { return nil }
+    guard let entry = try storage.openEntry(path, for: purpose) else { return nil }
     return try open(entry, at: path, part)
   }
 

@@ -21,13 +21,13 @@ extension VaultSession {
     _ secret: NewSecret, _ presenceKey: PresenceKey?, at path: EntryPath, isLockHeld: Bool
   ) throws(StorageError) -> WriteOutcome {
     // Before the user is asked for anything; what counts is the same look under the lock.
-    if !secret.replaces, try revision.contains(path) { return .exists }
+    if !secret.replaces, try storage.contains(path) { return .exists }
     let now = WallClock.now
     var names = EntryNames(created: now, modified: now, service: secret.service, key: secret.key)
     var isPresenceRequired = secret.access == .userPresence
     // Opens the old names and seals the new ones: setting it up takes longer than both.
     var cipher: XAES?
-    let replaced = try revision.openEntry(path, for: .replacing)
+    let replaced = try storage.openEntry(path, for: .replacing)
     if let replaced, var old = try openToReplace(replaced, at: path), let oldNames = old.names {
       names.created = oldNames.created
       if secret.access == nil { isPresenceRequired = old.header.isPresenceRequired }
@@ -42,7 +42,7 @@ extension VaultSession {
     guard isPresenceRequired else {
       let entry = try sealEntry(
         names, secret.kind.rawValue, secret.value, at: path, reusing: &cipher)
-      return try revision.store(
+      return try storage.store(
         UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
         renewing: nil)
     }
@@ -56,7 +56,7 @@ extension VaultSession {
       isPresenceRequired: true, reusing: &cipher)
     let renewedHeader = try ring.makeHeader(
       vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
-    return try revision.store(
+    return try storage.store(
       UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
       renewing: renewedHeader)
   }
@@ -77,7 +77,7 @@ extension VaultSession {
   /// Whether an entry that does not open is sealed under a key that another header may have.
   private func isUnderUnknownKey(_ path: EntryPath) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      return try revision.keyID(of: path).map { !ring.hasKey($0) } ?? false
+      return try storage.keyID(of: path).map { !ring.hasKey($0) } ?? false
     } catch  where error.code == .damaged {
       return false
     }
@@ -109,13 +109,13 @@ extension VaultSession {
       }
       switch try resealEntry(at: path, movingTo: primaryPath) {
       case .done: return ()
-      case .outdated: return try revision.removeEntry(at: [path])
+      case .outdated: return try storage.removeEntry(at: [path])
       case .damaged(let error): throw error
       case .overtaken: return nil
       }
     } catch  where error.code == .damaged {
       // A later header may have the key.
-      if try revision.isStillStored() { throw error }
+      if try storage.isStillStored() { throw error }
       return nil
     }
   }
@@ -133,13 +133,13 @@ extension VaultSession {
       case .overtaken: return .overtaken
       case .damaged(let error):
         if try isUnderUnknownKey(older) {
-          if try revision.isStillStored() { throw error }
+          if try storage.isStillStored() { throw error }
           return .overtaken
         }
         if !secret.replaces { return .exists }
         fallthrough
       case .outdated:
-        if try revision.removeEntry(at: [older]) == nil { return .overtaken }
+        if try storage.removeEntry(at: [older]) == nil { return .overtaken }
       }
     }
     return nil
@@ -149,14 +149,14 @@ extension VaultSession {
     at path: EntryPath, movingTo primaryPath: EntryPath
   ) throws(StorageError) -> Resealing {
     // Writers of the entry lock its primary path, whichever path it has now.
-    try revision.withLock(on: primaryPath) { () throws(StorageError) in
+    try storage.withLock(on: primaryPath) { () throws(StorageError) in
       guard try isCurrent() else { return .overtaken }
       let isMove = primaryPath.subpath != path.subpath
-      if isMove, try revision.openEntry(primaryPath, for: .changingKeys) != nil {
+      if isMove, try storage.openEntry(primaryPath, for: .changingKeys) != nil {
         return .outdated
       }
       do throws(StorageError) {
-        guard let old = try revision.openEntry(path, for: .changingKeys) else { return .done }
+        guard let old = try storage.openEntry(path, for: .changingKeys) else { return .done }
         let entry = try open(old, at: path, .all)
         guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
         else { return .done }
@@ -164,7 +164,7 @@ extension VaultSession {
         let sealed = try sealEntry(
           names, entry.kind, entry.bytes, at: primaryPath,
           isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
-        let replaced: Void? = try revision.replace(
+        let replaced: Void? = try storage.replace(
           old, at: path, by: UnsafeRawBufferPointer(sealed.bytes), movingTo: primaryPath)
         return replaced == nil ? .overtaken : .done
       } catch  where error.code == .damaged {

@@ -2,20 +2,19 @@
 /// An open vault: its header at one moment, and the keys that came from it.
 final class VaultSession: Sendable {
   let header: VaultHeader
-  let revision: any VaultRevision
+  /// The storage with that header.
+  let storage: any VaultStorage
   let ring: KeyRing
   private let entryPathCache = Locked(EntryPathCache())
 
-  init(header: VaultHeader, revision: any VaultRevision, ring: KeyRing) {
+  init(header: VaultHeader, storage: any VaultStorage, ring: KeyRing) {
     self.header = header
-    self.revision = revision
+    self.storage = storage
     self.ring = ring
   }
 
-  var storage: any VaultStorage { revision.storage }
-
   /// Whether the vault header is still the one that the keys came from.
-  func isCurrent() throws(StorageError) -> Bool { try revision.isCurrent() }
+  func isCurrent() throws(StorageError) -> Bool { try storage.isCurrent() }
 
   // MARK: Paths
 

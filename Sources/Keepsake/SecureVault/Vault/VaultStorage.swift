@@ -1,5 +1,9 @@
 #if SecureVault
 /// Where a vault is kept: its header, and its sealed entries by paths derived from their keys.
+///
+/// A value belongs to the header that was read or written with it, or to none. Its writes do
+/// nothing once the header has been replaced, so nothing is sealed under a key that is being
+/// retired.
 protocol VaultStorage: Sendable {
   /// Names the vault in errors.
   var path: String { get }
@@ -13,8 +17,8 @@ protocol VaultStorage: Sendable {
   /// file belongs to one of them.
   func keyFile() throws(StorageError) -> KeyFile?
 
-  /// The header as it is now; nil if there is none.
-  func readHeader() throws(StorageError) -> (VaultHeader, any VaultRevision)?
+  /// The header as it is now, and the storage with it; nil if there is none.
+  func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)?
 
   /// Whether there is a header, which may be damaged.
   func hasHeader() throws(StorageError) -> Bool
@@ -26,7 +30,25 @@ protocol VaultStorage: Sendable {
   /// Stores the first header of a new vault; nil if there is a header already.
   ///
   /// - Throws: An error of code `damaged` if there are entries.
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultRevision)?
+  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)?
+
+  /// Whether the header is still this one.
+  func isCurrent() throws(StorageError) -> Bool
+
+  /// The same for a caller that would fail or do nothing if it is. On another machine, the header
+  /// may have been replaced already; it has arrived on this one when this returns false.
+  func isStillStored() throws(StorageError) -> Bool
+
+  /// Replaces the header if it is still this one.
+  ///
+  /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
+  ///   stores meanwhile are sealed under the primary key of this header.
+  /// - Returns: nil if nothing was done.
+  func replaceHeader(
+    _ makeHeader: () throws(StorageError) -> VaultHeader?
+  ) throws(StorageError) -> (VaultHeader, any VaultStorage)?
+
+  // MARK: All entries
 
   /// The names of the directories that hold entries, sorted.
   func entryDirectories() throws(StorageError) -> [String]
@@ -52,31 +74,8 @@ protocol VaultStorage: Sendable {
   /// - Parameter report: Gets failures that keep nothing from being removed.
   /// - Returns: False if there was nothing to remove.
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool
-}
 
-/// The header of a vault as it was read or written, and the entries of the vault while it has that
-/// header.
-///
-/// Writes do nothing once the header has been replaced, so nothing is sealed under a key that is
-/// being retired.
-protocol VaultRevision: AnyObject, Sendable {
-  var storage: any VaultStorage { get }
-
-  /// Whether the header is still this one.
-  func isCurrent() throws(StorageError) -> Bool
-
-  /// The same for a caller that would fail or do nothing if it is. On another machine, the header
-  /// may have been replaced already; it has arrived on this one when this returns false.
-  func isStillStored() throws(StorageError) -> Bool
-
-  /// Replaces the header if it is still this one.
-  ///
-  /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
-  ///   stores meanwhile are sealed under the primary key of this header.
-  /// - Returns: nil if nothing was done.
-  func replaceHeader(
-    _ makeHeader: () throws(StorageError) -> VaultHeader?
-  ) throws(StorageError) -> (VaultHeader, any VaultRevision)?
+  // MARK: Single entries
 
   /// Whether there is an entry.
   func contains(_ path: EntryPath) throws(StorageError) -> Bool

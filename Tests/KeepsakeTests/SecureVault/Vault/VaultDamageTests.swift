@@ -182,7 +182,7 @@ import Testing
     #expect(entry.path == path)
     var header = session.header
     header.vaultID[0] ^= 1
-    let other = VaultSession(header: header, revision: session.revision, ring: session.ring)
+    let other = VaultSession(header: header, storage: session.storage, ring: session.ring)
     for part in [EntryPart.names, .value, .all] {
       failure("\(part)") {
         if try other.readEntry(at: entry, part)?.header == nil { Issue.record("not found") }

@@ -1,62 +1,8 @@
 #if SecureVault
 internal import Synchronization
 
-/// The header file of a vault in a directory, as it was at one moment, and the files of its
-/// entries.
-///
-/// The file is kept open, so that no later file can have the same inode number.
-final class HeaderFile: VaultRevision {
-  private let vault: VaultDirectory
-  private let file: File
-  private let status: FileStatus
-  /// Whether the vault is protected with the key file.
-  private let usesKeyFile: Bool
-  private let directories = Locked(KnownDirectories())
-  private let lock: ByteRangeLock
-  private let temporaryCount = Atomic(UInt64.random(in: .min ... .max))
-
-  init(of header: VaultHeader, _ file: File, _ status: FileStatus, in vault: VaultDirectory) {
-    self.vault = vault
-    self.file = file
-    self.status = status
-    file.keep(status)
-    usesKeyFile = header.masterSlot?.kind == .keyFile
-    lock = ByteRangeLock(vault.paths.lock)
-  }
-
-  var storage: any VaultStorage { vault }
-  private var paths: VaultPaths { vault.paths }
-
-  /// The directories that were written to.
-  private struct KnownDirectories {
-    var vault: DirectoryHandle?
-    /// The names of service directories that are known to survive a power cut.
-    var durable = ByteKeyedDictionary<Void>()
-  }
-
-  // MARK: The header
-
-  func isCurrent() throws(StorageError) -> Bool {
-    let status = try FileSystem.status(paths.header, withTimes: true)
-    return status.map { isSame(as: $0) } ?? false
-  }
-
-  func isStillStored() throws(StorageError) -> Bool { try isCurrent() }
-
-  private func isSame(as other: FileStatus) -> Bool {
-    status.isSameFile(as: other) && status.size == other.size && status.changed == other.changed
-      && status.modified == other.modified
-  }
-
-  func replaceHeader(
-    _ makeHeader: () throws(StorageError) -> VaultHeader?
-  ) throws(StorageError) -> (VaultHeader, any VaultRevision)? {
-    try vault.withExclusiveLock { mode throws(StorageError) in
-      guard try isCurrent(), let header = try makeHeader() else { return nil }
-      return (header, try vault.write(header, mode: mode, isFirst: false))
-    }
-  }
-
+/// The files of entries.
+extension VaultDirectory {
   // MARK: Reading
 
   func contains(_ path: EntryPath) throws(StorageError) -> Bool {
@@ -81,7 +27,7 @@ final class HeaderFile: VaultRevision {
   func withLock<R>(
     on path: EntryPath, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: vault.timeout, body)
+    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: timeout, body)
   }
 
   /// Writes a temporary file and moves it into place.
@@ -184,7 +130,7 @@ final class HeaderFile: VaultRevision {
     let opened = try DirectoryHandle(paths.directory)
     _ = try opened.keep()
     let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
-    guard let status, isSame(as: status) else { return nil }
+    guard let status, headerFile?.isSame(as: status) == true else { return nil }
     directories.withLock { $0.vault = opened }
     return opened
   }
@@ -211,7 +157,7 @@ final class HeaderFile: VaultRevision {
     // The process that made that directory, the header or the key may have been killed before it
     // synchronized them.
     try paths.synchronize()
-    if usesKeyFile { try vault.ownKeyFile().synchronize() }
+    if headerFile?.usesKeyFile == true { try ownKeyFile().synchronize() }
     try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
     directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
     return directory
@@ -238,7 +184,7 @@ final class HeaderFile: VaultRevision {
   /// Locks out all writers, so that they find the entries or none.
   func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void? {
     guard try hasDirectory(directoryNames) else { return try isCurrent() ? () : nil }
-    return try vault.withExclusiveLock { _ throws(StorageError) in
+    return try withExclusiveLock { _ throws(StorageError) in
       guard try isCurrent() else { return nil }
       for name in directoryNames {
         for path in try paths.entries(in: name) { try FileSystem.unlink(path.path) }
