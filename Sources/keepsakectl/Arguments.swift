@@ -79,10 +79,11 @@ struct Arguments {
       let password = getenv("KEEPSAKE_SERVER_PASSWORD").map { String(cString: $0) }
       return try ValkeyBacking(url: url, password: password, usesCopies: usesCopies)
     }
-    let backing: any StorageBacking = server ?? StorageEngines.ThisMachine.thisMachine
+    let prompt = try Prompt(self)
+    let backing: any StorageBacking = server ?? ThisMachine.thisMachine
     try StorageSystem.bootstrap(
       app: app, on: backing, keySources: VaultCommands.keySources,
-      authenticate: SecureVault.askTerminal)
+      authenticate: { request in try prompt.ask(request) })
     Diagnostics.startReporting()
     return server
   }

@@ -56,29 +56,46 @@ extension Command {
     Command(
       name: "vault list", parameters: "APP[/SERVICE]",
       summary: "list services and keys, but no values", argumentCount: 1...1,
-      options: ["json", "remember", "server=URL"],
+      options: ["json", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         --remember lets the next commands, and other programs of this login, open the
-        vault without a prompt for 15 minutes; `vault lock` ends that. All commands
-        that prompt for the passphrase of a vault take it.
+        vault without a prompt for 15 minutes; `vault lock` ends that.
+        --passphrase-fd takes each answer to a prompt from the next line of an open
+        descriptor, such as 3 with 3< FILE. All commands that prompt for the
+        passphrase of a vault take both.
         """,
       example: "vault list com.example.notes", body: VaultCommands.list),
     Command(
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
-      argumentCount: 2...2, options: ["reveal", "remember", "server=URL"],
+      argumentCount: 2...2, options: ["reveal", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         Prints the secret only if standard output is a terminal. --reveal prints it
         in any case, byte by byte and without a newline.
         """,
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
+      name: "vault set", parameters: "APP[/SERVICE] KEY", summary: "store a secret",
+      argumentCount: 2...2,
+      options: ["bytes", "remember", "passphrase-fd=N", "server=URL"],
+      details: """
+        Asks for the secret and does not show it, or takes it from standard input if
+        that is not a terminal: UTF-8 text, without the newline at its end. --bytes
+        stores what standard input has, byte by byte. A new vault gets a key file.
+        """,
+      example: "vault set com.example.notes/com.app.auth accessToken < token.txt",
+      body: VaultCommands.set),
+    Command(
       name: "vault protect", parameters: "APP", summary: "protect the vault with a passphrase",
-      argumentCount: 1...1, options: ["key-file", "remember", "server=URL"],
-      details: "--key-file protects it with a key file, so that it opens without a prompt.",
+      argumentCount: 1...1, options: ["key-file", "remember", "passphrase-fd=N", "server=URL"],
+      details: """
+        --key-file protects it with a key file, so that it opens without a prompt.
+        Creates the vault if there is none. With --passphrase-fd, the new passphrase
+        is the line after the one that opens the vault, if that is locked.
+        """,
       example: "vault protect com.example.notes", body: VaultCommands.protect),
     Command(
       name: "vault rotate", parameters: "APP", summary: "encrypt all secrets with a new key",
-      argumentCount: 1...1, options: ["remember", "server=URL"],
+      argumentCount: 1...1, options: ["remember", "passphrase-fd=N", "server=URL"],
       example: "vault rotate com.example.notes", body: VaultCommands.rotate),
     Command(
       name: "vault openers", parameters: "APP", summary: "list what opens the vault",
@@ -90,7 +107,7 @@ extension Command {
       example: "vault openers com.example.notes", body: VaultCommands.openers),
     Command(
       name: "vault add-recovery", parameters: "APP", summary: "add a recovery code",
-      argumentCount: 1...1, options: ["passphrase", "remember", "server=URL"],
+      argumentCount: 1...1, options: ["passphrase", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         Prints a new code that opens the vault if its passphrase is forgotten or its
         key is lost. It is shown only once, and only on a terminal. --passphrase asks
@@ -101,7 +118,7 @@ extension Command {
     Command(
       name: "vault remove-recovery", parameters: "APP [ID]",
       summary: "remove one recovery, or all", argumentCount: 1...2,
-      options: ["remember", "server=URL"],
+      options: ["remember", "passphrase-fd=N", "server=URL"],
       details: """
         `vault openers` shows the ID. What is removed still opens older copies of the
         vault, and its header if that is put back. If it was exposed, run
@@ -116,7 +133,7 @@ extension Command {
       example: "vault lock com.example.notes", body: VaultCommands.lock),
     Command(
       name: "vault delete", parameters: "APP[/SERVICE] KEY", summary: "delete a secret",
-      argumentCount: 2...2, options: ["remember", "server=URL"],
+      argumentCount: 2...2, options: ["remember", "passphrase-fd=N", "server=URL"],
       example: "vault delete com.example.notes pin", body: VaultCommands.delete),
     Command(
       name: "cache list", parameters: "APP[/CACHE]", summary: "list entries by key",

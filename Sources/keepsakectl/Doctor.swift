@@ -86,7 +86,7 @@ struct Doctor: Sendable {
   private func unlock() throws {
     let store = SecureVault.shared
     guard (try? store.protection) == .passphrase, isatty(STDIN_FILENO) == 1 else { return }
-    try VaultCommands.unlock(store, of: report.app)
+    try VaultCommands.unlock(store, of: report.app, Prompt(Arguments([])))
   }
 
   private func examined(minimumFreeSpace: Int) async throws -> Doctor {

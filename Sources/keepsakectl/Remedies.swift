@@ -1,5 +1,8 @@
 /// What the user of a command line can do in place of the Swift calls that the library names.
 enum Remedies {
+  private static let atTerminal =
+    "Run the command at a terminal, or pass the passphrase with --\(Prompt.option)"
+
   /// Phrases of the library, the longer ones first. `APP` is the name of the user's app.
   private static let phrases: [(swift: String, command: String)] = [
     (
@@ -10,16 +13,16 @@ enum Remedies {
     ("Call SecureVault.protect(with:)", "Run `keepsakectl vault protect APP`"),
     ("Call SecureVault.shared.removeRecovery", "Run `keepsakectl vault remove-recovery APP`"),
     ("call SecureVault.lock() and then unlock", "run the command again"),
-    ("Call SecureVault.unlock(passphrase:) first", "Run the command at a terminal"),
+    ("Call SecureVault.unlock(passphrase:) first", atTerminal),
     ("Call SecureVault.unlock first", "Run the command again"),
     ("Call unlock() without one", "Enter none"),
     (
       "Add it to the key sources of StorageSystem.bootstrap", "Only the app has it: use the app"
     ),
     (
-      "Pass one to StorageSystem.bootstrap, such as SecureVault.askTerminal",
-      "Run the command at a terminal"
+      "Pass one to StorageSystem.bootstrap, such as SecureVault.askTerminal", atTerminal
     ),
+    ("Run the program in a terminal, or pass the secret to it in another way", atTerminal),
     ("Fix the authenticate closure, or ask the user again", "Enter the passphrase again"),
     (
       "Restore the header from a backup, or raise SecureVault.shared.maxWorkFactor if it is not "

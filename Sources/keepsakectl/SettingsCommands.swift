@@ -174,7 +174,7 @@ enum SettingsCommands {
   }
 
   /// The bytes of a file or a pipe, or nil with `errno` set.
-  private static func contents(of file: String) -> Data? {
+  static func contents(of file: String) -> Data? {
     let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
     if descriptor < 0 { return nil }
     var document = Data()

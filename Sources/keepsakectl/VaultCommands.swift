@@ -7,8 +7,8 @@ import Keepsake
 @preconcurrency import Musl
 #endif
 
-/// The commands that begin with `vault`. Only `vault show` prints a secret, and
-/// `vault add-recovery` a new code.
+/// The commands that begin with `vault`. None takes a secret as an argument, which other users
+/// could see. Only `vault show` prints a secret, and `vault add-recovery` a new code.
 enum VaultCommands {
   private struct Secret: Encodable {
     var service: String
@@ -27,28 +27,33 @@ enum VaultCommands {
   }
 
   /// The service that the arguments name, in an unlocked vault.
-  private static func open(_ arguments: Arguments) throws -> SecureVault.Store {
+  ///
+  /// - Parameter mayCreate: Whether the command can begin a vault.
+  private static func open(
+    _ arguments: Arguments, mayCreate: Bool = false
+  ) throws -> SecureVault.Store {
     let server = try arguments.bootstrapApp()
     let vault = SecureVault.service(
       arguments.storeName.map { SecureVault.Service($0) } ?? .standard)
-    guard try vault.protection != nil || !services().isEmpty else {
+    guard try mayCreate || vault.protection != nil || !services().isEmpty else {
       throw Failure.nothingStored(by: arguments.app, on: server, "no secrets")
     }
     try unlock(
-      vault, of: arguments.app,
+      vault, of: arguments.app, Prompt(arguments),
       rememberFor: arguments.hasOption("remember") ? .minutes(15) : nil)
     return vault
   }
 
   static func unlock(
-    _ vault: SecureVault.Store, of app: String, rememberFor period: Duration? = nil
+    _ vault: SecureVault.Store, of app: String, _ prompt: Prompt,
+    rememberFor period: SecureVault.Period? = nil
   ) throws {
     guard let protection = try vault.protection else { return }
     if try protection == .passphrase || vault.openers.contains(where: \.isRecovery) {
       do {
         let reason = "The secrets of \(app) are locked"
-        if try vault.unlockAtTerminal(reason: reason, rememberFor: period) { return }
-        throw noPassphrase
+        if try prompt.unlock(vault, reason: reason, rememberFor: period) { return }
+        throw Prompt.missingAnswer
       } catch let error as StorageError where error.code == .locked && protection != .passphrase {
         // The error below names the source.
       }
@@ -68,9 +73,6 @@ enum VaultCommands {
     case .keyFile, .passphrase: break
     }
   }
-
-  private static let noPassphrase = Failure(
-    message: "no passphrase was given. Type it at the prompt.", status: 77)
 
   private static func services() throws -> [SecureVault.Service] {
     try Diagnostics.names { SecureVault.services() }
@@ -136,19 +138,39 @@ enum VaultCommands {
     return Diagnostics.status
   }
 
+  static func set(_ arguments: Arguments) throws -> Int32 {
+    let vault = try open(arguments, mayCreate: true)
+    let key = arguments.words[1]
+    let secret = try Prompt.secret(
+      "Secret \(key) of \(arguments.words[0])", asBytes: arguments.hasOption("bytes"))
+    switch secret {
+    case .text(let text): try vault.set(text, forKey: key)
+    case .bytes(let bytes): try vault.set(bytes, forKey: key)
+    }
+    return Diagnostics.status
+  }
+
   static func protect(_ arguments: Arguments) throws -> Int32 {
-    let vault = try open(arguments)
+    let vault = try open(arguments, mayCreate: true)
     if arguments.hasOption("key-file") {
       try vault.protect(with: .keyFile)
     } else {
       let request = SecureVault.PassphraseRequest(
         reason: "Protect the secrets of \(arguments.app)", isNew: true)
-      guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
-      try vault.protect(with: .passphrase(passphrase))
+      try vault.protect(with: .passphrase(try newPassphrase(request, arguments)))
     }
     let protection = try vault.protection ?? .keyFile
     try Output.write("The secrets of \(arguments.app) are protected by a \(protection).")
     return Diagnostics.status
+  }
+
+  private static func newPassphrase(
+    _ request: SecureVault.PassphraseRequest, _ arguments: Arguments
+  ) throws -> String {
+    guard let passphrase = try Prompt(arguments).ask(request), !passphrase.isEmpty else {
+      throw Prompt.missingAnswer
+    }
+    return passphrase
   }
 
   // MARK: Recovery
@@ -189,8 +211,7 @@ enum VaultCommands {
       let vault = try open(arguments)
       let request = SecureVault.PassphraseRequest(
         reason: "Let another passphrase open the secrets of \(app)", isNew: true)
-      guard let passphrase = try SecureVault.askTerminal(request) else { throw noPassphrase }
-      try vault.addRecovery(passphrase: passphrase)
+      try vault.addRecovery(passphrase: try newPassphrase(request, arguments))
       try Output.write("Another passphrase opens the secrets of \(app).")
       return Diagnostics.status
     }

@@ -31,7 +31,7 @@ extension KeepsakectlTests {
     #expect(try help.status == 0 && help.text == run("help").text)
     #expect(help.text.split(separator: "\n").allSatisfy { $0.count <= 80 })
     let commands = help.text.split(separator: "\n").filter { $0.hasPrefix("  ") }
-    #expect(commands.count == 29)
+    #expect(commands.count == 30)
     for line in commands {
       let words = line.split(separator: " ")
       let name = words.prefix { $0.allSatisfy { $0.isLowercase || $0 == "-" } }
@@ -79,7 +79,7 @@ extension KeepsakectlTests {
     #expect(try complete(".").contains("settings"))
     #expect(try complete("se") == ["settings"])
     #expect(try complete("vault r") == ["remove-recovery", "rotate"])
-    #expect(try complete("vault add-recovery com.example.notes --p") == ["--passphrase"])
+    #expect(try complete("vault rotate com.example.notes --p") == ["--passphrase-fd="])
     #expect(try complete("vault openers com.example.n") == ["com.example.notes"])
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
     #expect(try complete("settings get com.example.n") == ["com.example.notes"])

@@ -91,6 +91,79 @@ extension KeepsakectlTests {
     #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
   }
 
+  // MARK: Without a terminal
+
+  private func secret(_ key: String = "pin") throws -> String {
+    try run("vault", "show", app, key, "--reveal").text
+  }
+
+  /// Never an argument, which other users could see in the list of processes.
+  @Test func storesASecretFromStandardInputOrThePrompt() throws {
+    #expect(try run("vault", "set", app, "pin", input: "7734").status == 0)
+    #expect(try secret() == "7734")
+    #expect(try run("vault", "set", app, "pin", "--bytes", input: "7734").status == 0)
+    #expect(try secret() == "7734\n")
+    for arguments in [["pin"], ["pin", "--bytes"]] {
+      let empty = try inspector.run(["vault", "set", app] + arguments)
+      #expect(empty.failed(66, "standard input has no secret"), "\(empty)")
+    }
+    try expectFailure(64, "too many arguments", "vault", "set", app, "pin", "1234")
+    #expect(try secret() == "7734\n")
+    var run = try type(
+      "vault", "set", app + "/auth", "token", answers: [("Secret token of \(app)/auth: ", "tok-1")])
+    #expect(run.status == 0 && !run.screen.contains("tok-1"), "\(run.screen)")
+    #expect(try self.run("vault", "show", app + "/auth", "token", "--reveal").text == "tok-1")
+    run = try type("vault", "set", app, "pin", answers: [("Secret pin of \(app): ", "")])
+    #expect(run.status == 77 && run.screen.contains("no secret was typed"), "\(run.screen)")
+    #expect(try secret() == "7734\n")
+  }
+
+  /// The configuration allows only validated algorithms, and there is no module that has them.
+  @Test func saysWhichAlgorithmOpenSSLLacks() throws {
+    #expect(try run("vault", "set", app, "pin", input: "7734").status == 0)
+    let configuration = """
+      openssl_conf = all
+      [all]
+      alg_section = algorithms
+      [algorithms]
+      default_properties = fips=yes
+      """
+    try directory.write(Array(configuration.utf8), to: "openssl.cnf")
+    let fips = ["OPENSSL_CONF": path("openssl.cnf")]
+    let before = try directory.contents()
+    for arguments in [["show", app, "pin", "--reveal"], ["rotate", app]] {
+      let run = try inspector.run(["vault"] + arguments, environment: fips)
+      #expect(run.failed(74, "OpenSSL failed (HMAC): unsupported"), "\(run)")
+    }
+    #expect(try directory.contents() == before && secret() == "7734")
+  }
+
+  @Test func takesPassphrasesFromADescriptor() throws {
+    let option = "--passphrase-fd=0"
+    #expect(try run("vault", "protect", app, option, input: "correct horse").status == 0)
+    try lowerTheCost(of: "correct horse")
+    let both = try run("vault", "set", app, "pin", option, input: "correct horse\n7734")
+    #expect(both.status == 0, "\(both)")
+    func show(_ passphrase: String) throws -> Example.Run {
+      try run("vault", "show", app, "pin", "--reveal", option, input: passphrase)
+    }
+    #expect(try show("correct horse").text == "7734")
+    #expect(try show("staple").failed(77, "wrong passphrase"))
+    #expect(try show("").failed(77, "no passphrase was given"))
+    let none = try run("vault", "show", app, "pin", "--reveal")
+    #expect(none.failed(77, "--passphrase-fd"), "\(none)")
+    for number in ["x", "999", "-1"] {
+      try expectFailure(
+        64, "needs the number of an open descriptor", "vault", "list", app,
+        "--passphrase-fd=\(number)")
+    }
+    let changed = try run(
+      "vault", "protect", app, option, input: "correct horse\nbattery staple")
+    #expect(changed.status == 0, "\(changed)")
+    #expect(try show("correct horse").failed(77, "wrong passphrase"))
+    #expect(try show("battery staple").text == "7734")
+  }
+
   @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyUntilTheVaultIsLocked() throws {
     let chosen = "correct horse"
     let scope = stores()

@@ -34,6 +34,8 @@ import Testing
     let error = StorageError(
       .locked, operation: "open", reason: "lock() was called",
       remedy: "Call SecureVault.unlock(passphrase:) first.")
-    #expect(Problem(error).line == "it was locked. Run the command at a terminal.")
+    #expect(
+      Problem(error).line == "it was locked. Run the command at a terminal, or pass the passphrase "
+        + "with --passphrase-fd.")
   }
 }
