@@ -51,8 +51,9 @@ struct ServerDoctor {
     }
     if facts.settings.isEmpty {
       report.skipped.append(
-        "appendfsync and client-output-buffer-limit: the server does not allow CONFIG GET. Give "
-          + "the user +config|get.")
+        "appendfsync and client-output-buffer-limit: the server does not allow CONFIG GET. Log in "
+          + "as a user for the doctor who has +config|get. It shows the server's passwords, so the "
+          + "app's user should not have it.")
     }
     if facts.clockDifference == nil {
       report.skipped.append("the clock: the server does not allow TIME. Give the user +time.")
@@ -145,6 +146,10 @@ struct ServerDoctor {
       note(
         "it asks for no password, so all who reach it may read and change settings",
         "Make a user with ACL SETUSER, and switch off the user default.")
+    } else if facts.answersWithoutPassword {
+      note(
+        "it also answers without a password, with the rights of the user default",
+        "Switch that user off with ACL SETUSER default off.")
     }
   }
 

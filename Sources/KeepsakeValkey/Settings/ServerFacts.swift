@@ -9,6 +9,9 @@ package struct ServerFacts: Sendable {
   package var clockDifference: Double?
   package let isEncrypted: Bool
   package let usesPassword: Bool
+  /// Whether the server answers a connection that names no user and no password. Asked only of a
+  /// server on another machine.
+  package var answersWithoutPassword = false
   /// Whether what is sent does not leave this machine.
   package let isOnThisMachine: Bool
 

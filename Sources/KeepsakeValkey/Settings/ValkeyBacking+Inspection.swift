@@ -103,6 +103,12 @@ extension ValkeyBacking {
       else { continue }
       facts.settings[name] = String(decoding: value, as: UTF8.self)
     }
+    if facts.usesPassword, !facts.isOnThisMachine {
+      var address = server.address
+      (address.user, address.password) = (nil, nil)
+      // Fails, as it should, with an error of the server.
+      facts.answersWithoutPassword = (try? Link(address).perform(Command("PING"))) != nil
+    }
     let start = Date.now.timeIntervalSince1970
     let time = try ask(Command(reading: "TIME"))
     facts.clockDifference = ServerFacts.clockDifference(

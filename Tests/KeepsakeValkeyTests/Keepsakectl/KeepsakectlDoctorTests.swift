@@ -79,6 +79,10 @@ import Testing
     try expectProblem("asks for no password", "valkeys://" + secure + times + ca)
     let local = try examine("valkey://127.0.0.1:\(server.plainPort)?" + times)
     #expect(local.status == 0, "\(local)")
+    // The app has a user of its own, and the user default is as it was.
+    try server.server.command("ACL", "SETUSER", "shop", "on", ">tuna", "~*", "&*", "+@all")
+    try expectProblem(
+      "also answers without a password", "valkeys://shop:tuna@" + secure + times + ca)
     try server.server.command("CONFIG", "SET", "requirepass", "tuna")
     try expectProblem("is not encrypted", "valkey://:tuna@" + plain + times)
     let good = try examine("valkeys://:tuna@" + secure + times + ca)

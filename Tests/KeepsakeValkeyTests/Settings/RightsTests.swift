@@ -72,5 +72,9 @@ import Testing
     let url = try makeUser(on: server, more)
     let run = try Keepsakectl().run("doctor", app, "--server", url)
     #expect(run.status == 0 && !run.text.contains("skipped"), "\(run)")
+    // The app's user may not read the server's passwords.
+    let client = try makeUser(on: server, ["-config|get"])
+    let limited = try Keepsakectl().run("doctor", app, "--server", client)
+    #expect(limited.status == 0 && limited.text.contains("the app's user should not have it"))
   }
 }
