@@ -7,10 +7,17 @@ internal import KeepsakeLibc
 ///
 /// Every process of the login that runs as the same user can read a key here. Other users and
 /// other logins cannot.
+///
+/// The kernel grants access to the processes that have a key in a keyring of theirs, or to those of
+/// a user, but cannot require both. `su` keeps the keyring and changes the user, so a key is stored
+/// as two that give it only together: a random one for its possessors, and their exclusive or for
+/// the user.
 enum SessionKeyring {
   private static let thread: Int32 = -1  // KEY_SPEC_THREAD_KEYRING
-  /// All permissions for processes that have the key in a keyring of theirs, and none for others.
-  private static let possessorOnly: UInt32 = 0x3F00_0000
+  private static let allForPossessors: UInt32 = 0x3F00_0000
+  private static let allForUser: UInt32 = 0x003F_0000
+  /// Follows the name of the second key.
+  private static let userSuffix = ":user"
 
   private enum Operation: Int32 {
     case keyringID = 0
@@ -50,6 +57,25 @@ enum SessionKeyring {
   static func add(
     _ key: UnsafeRawBufferPointer, named name: String, seconds: UInt32
   ) throws(StorageError) {
+    let mask = try SecretBytes(count: key.count)
+    try SystemRandom.fill(mask.bytes)
+    let masked = try SecretBytes(copying: key)
+    combine(masked.bytes, with: mask.bytes)
+    // Last the one that is looked for first.
+    try put(masked.bytes, named: name + userSuffix, allForUser, seconds)
+    try put(mask.bytes, named: name, allForPossessors, seconds)
+  }
+
+  private static func combine(
+    _ bytes: UnsafeMutableRawBufferPointer, with mask: UnsafeMutableRawBufferPointer
+  ) {
+    for (index, byte) in mask.enumerated() { bytes[index] ^= byte }
+  }
+
+  private static func put(
+    _ key: UnsafeMutableRawBufferPointer, named name: String, _ permissions: UInt32,
+    _ seconds: UInt32
+  ) throws(StorageError) {
     guard let start = key.baseAddress else { return }
     let session = UInt32(truncatingIfNeeded: try check(session(name).map { Int($0) }))
     // First in the keyring of this thread, which ends with the process: a kill leaves no key that
@@ -60,13 +86,23 @@ enum SessionKeyring {
           name.withCString { Int(keepsake_add_key($0, start, key.count, thread)) }
         }))
     defer { control(.unlink, id, UInt32(bitPattern: thread), of: name) }
-    try check(control(.setPermissions, id, possessorOnly, of: name))
+    try check(control(.setPermissions, id, permissions, of: name))
     try check(control(.setTimeout, id, seconds, of: name))
     try check(control(.link, id, session, of: name))
   }
 
-  /// Reads a key into `memory`; false if there is none of that length, or no keyring.
-  static func read(_ name: String, into memory: UnsafeMutableRawBufferPointer) -> Bool {
+  /// Reads a key into `memory`; false if there is none of that length for this process, or no
+  /// keyring.
+  static func read(
+    _ name: String, into memory: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) -> Bool {
+    let mask = try SecretBytes(count: memory.count)
+    guard get(name, into: mask.bytes), get(name + userSuffix, into: memory) else { return false }
+    combine(memory, with: mask.bytes)
+    return true
+  }
+
+  private static func get(_ name: String, into memory: UnsafeMutableRawBufferPointer) -> Bool {
     guard let start = memory.baseAddress, case .success(let id) = find(name) else { return false }
     let count = systemCall(.keyring, name) {
       Int(keepsake_read_key(Int32(truncatingIfNeeded: id), start, memory.count))
@@ -119,6 +155,11 @@ enum SessionKeyring {
 
   /// Destroys a key, also for processes that have found it already. A missing key is not an error.
   static func remove(_ name: String) throws(StorageError) {
+    try removeSingle(name)
+    try removeSingle(name + userSuffix)
+  }
+
+  private static func removeSingle(_ name: String) throws(StorageError) {
     switch find(name) {
     case .success(let found):
       let id = Int32(truncatingIfNeeded: found)

@@ -54,7 +54,7 @@ extension Vault {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
     let key = try SecretBytes(count: XAES.keySize)
-    guard SessionKeyring.read(try keyName(header.vaultID), into: key.bytes) else { return nil }
+    guard try SessionKeyring.read(keyName(header.vaultID), into: key.bytes) else { return nil }
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
     }
@@ -76,7 +76,7 @@ extension Vault {
       let here = try namePrefix()
       let ids = known.map { ":" + Self.hexadecimal($0.vaultID) }
       for name in try SessionKeyring.names(startingWith: Self.prefix)
-      where name.hasPrefix(here) || ids.contains(where: name.hasSuffix) {
+      where name.hasPrefix(here) || ids.contains(where: name.contains) {
         do throws(StorageError) {
           try SessionKeyring.remove(name)
         } catch {
