@@ -42,8 +42,9 @@ extension VaultSession {
     guard isPresenceRequired else {
       let entry = try sealEntry(
         names, secret.kind.rawValue, secret.value, at: path, reusing: &cipher)
+      defer { entry.deallocate() }
       return try storage.store(
-        UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
+        UnsafeRawBufferPointer(entry), at: path, if: condition, isLockHeld: isLockHeld,
         renewing: nil)
     }
     // A value that requires presence is sealed twice, so that reading it takes both keys.
@@ -54,10 +55,11 @@ extension VaultSession {
     let entry = try sealEntry(
       names, PaddedValue.boxKind, UnsafeRawBufferPointer(box.bytes), at: path,
       isPresenceRequired: true, reusing: &cipher)
+    defer { entry.deallocate() }
     let renewedHeader = try ring.makeHeader(
       vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
     return try storage.store(
-      UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
+      UnsafeRawBufferPointer(entry), at: path, if: condition, isLockHeld: isLockHeld,
       renewing: renewedHeader)
   }
 
@@ -164,8 +166,9 @@ extension VaultSession {
         let sealed = try sealEntry(
           names, entry.kind, entry.bytes, at: primaryPath,
           isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
+        defer { sealed.deallocate() }
         let replaced: Void? = try storage.replace(
-          old, at: path, by: UnsafeRawBufferPointer(sealed.bytes), movingTo: primaryPath)
+          old, at: path, by: UnsafeRawBufferPointer(sealed), movingTo: primaryPath)
         return replaced == nil ? .overtaken : .done
       } catch  where error.code == .damaged {
         return .damaged(error)
@@ -181,22 +184,30 @@ extension VaultSession {
   ///     24  names box: nonce (24), the names, tag (16)
   ///         value box: nonce (24), the value with prefix and padding, tag (16)
   ///
-  /// All is written in its place, and encrypted there.
+  /// All is written in its place, and encrypted there, except the value, which is encrypted from
+  /// where it is: for a large one, a copy and its removal take as long as the cipher.
   ///
   /// - Parameter knownCipher: A cipher under the primary key, which this releases.
-  /// - Returns: The bytes to store.
+  /// - Returns: The bytes to store. The caller deallocates them.
   private func sealEntry(
     _ names: EntryNames, _ kind: UInt8, _ value: UnsafeRawBufferPointer, at path: EntryPath,
     isPresenceRequired: Bool = false, reusing knownCipher: inout XAES?
-  ) throws(StorageError) -> SecretBytes {
+  ) throws(StorageError) -> UnsafeMutableRawBufferPointer {
     let header = EntryHeader(
       isPresenceRequired: isPresenceRequired, keyID: ring.primaryID,
       namesLength: names.length + XAES.overhead,
       valueLength: PaddedValue.paddedLength(value.count) + XAES.overhead)
-    let entry = try SecretBytes(count: header.fileLength)
-    let start = entry.bytes[part: ..<(EntryHeader.size + header.namesLength)]
+    let entry = UnsafeMutableRawBufferPointer.allocate(byteCount: header.fileLength, alignment: 8)
+    var isSealed = false
+    defer {
+      if !isSealed {
+        OpenSSL.wipe(entry)
+        entry.deallocate()
+      }
+    }
+    let start = entry[part: ..<(EntryHeader.size + header.namesLength)]
     let (namesBox, valueBox) = (
-      start[part: EntryHeader.size...], entry.bytes[part: start.count...]
+      start[part: EntryHeader.size...], entry[part: start.count...]
     )
     // Both nonces at once: a call takes as long as sealing a small box. The names, which are
     // longer, take the place of the second one.
@@ -207,13 +218,27 @@ extension VaultSession {
     header.write(to: &writer)
     writer = ByteWriter(XAES.message(in: namesBox))
     names.write(to: &writer)
-    PaddedValue.write(kind, value, to: XAES.message(in: valueBox))
+    let (prefix, rest) = (
+      XAES.message(in: valueBox)[part: ..<PaddedValue.prefixSize],
+      XAES.message(in: valueBox)[part: PaddedValue.prefixSize...]
+    )
+    let padding = rest[part: value.count...]
+    writer = ByteWriter(prefix)
+    writer.append(UInt64(kind))
+    writer.append(UInt64(value.count))
+    padding.initializeMemory(as: UInt8.self, repeating: 0)
     let (bytes, vaultID) = (UnsafeRawBufferPointer(start), self.header.vaultID)
     let cipher = try takeCipher(&knownCipher)
     try cipher.seal(
       namesBox, authenticating: path.associatedData(of: .names, bytes, vaultID: vaultID))
-    try cipher.seal(
-      valueBox, authenticating: path.associatedData(of: .value, bytes, vaultID: vaultID))
+    try cipher.begin(
+      .sealing, nonce: UnsafeRawBufferPointer(valueBox)[part: ..<XAES.nonceSize],
+      authenticating: path.associatedData(of: .value, bytes, vaultID: vaultID))
+    try cipher.update(UnsafeRawBufferPointer(prefix), into: prefix)
+    try cipher.update(value, into: rest)
+    try cipher.update(UnsafeRawBufferPointer(padding), into: padding)
+    try cipher.finish(tag: valueBox[part: (valueBox.count - XAES.tagSize)...])
+    isSealed = true
     return entry
   }
 
