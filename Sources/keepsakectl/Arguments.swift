@@ -80,7 +80,7 @@ struct Arguments {
       return try ValkeyBacking(url: url, password: password, usesCopies: usesCopies)
     }
     let prompt = try Prompt(self)
-    let backing: any StorageBacking = server ?? ThisMachine.thisMachine
+    let backing: any StorageBacking = server ?? StorageEngines.ThisMachine.thisMachine
     try StorageSystem.bootstrap(
       app: app, on: backing, keySources: VaultCommands.keySources,
       authenticate: { request in try prompt.ask(request) })

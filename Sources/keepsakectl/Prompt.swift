@@ -37,7 +37,7 @@ struct Prompt: Sendable {
 
   /// Opens a vault that may need a passphrase or a recovery code; false if none is given.
   func unlock(
-    _ vault: SecureVault.Store, reason: String, rememberFor period: SecureVault.Period?
+    _ vault: SecureVault.Store, reason: String, rememberFor period: Duration?
   ) throws -> Bool {
     guard let descriptor else {
       return try vault.unlockAtTerminal(reason: reason, rememberFor: period)
@@ -92,7 +92,8 @@ struct Prompt: Sendable {
   /// - Parameter name: What to ask for.
   static func secret(_ name: String, asBytes: Bool) throws -> Secret {
     if isatty(STDIN_FILENO) == 1 {
-      guard let text = try SecureVault.askTerminal(prompt: "\(name): "), !text.isEmpty else {
+      let text = try SecureVault.askTerminal(.init(prompt: "\(name): "))
+      guard let text, !text.isEmpty else {
         throw Failure(message: "no secret was typed. Nothing was stored.", status: 77)
       }
       return asBytes ? .bytes(Data(text.utf8)) : .text(text)

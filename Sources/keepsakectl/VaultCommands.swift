@@ -46,7 +46,7 @@ enum VaultCommands {
 
   static func unlock(
     _ vault: SecureVault.Store, of app: String, _ prompt: Prompt,
-    rememberFor period: SecureVault.Period? = nil
+    rememberFor period: Duration? = nil
   ) throws {
     guard let protection = try vault.protection else { return }
     if try protection == .passphrase || vault.openers.contains(where: \.isRecovery) {

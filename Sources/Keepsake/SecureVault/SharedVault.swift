@@ -14,7 +14,7 @@ final class SharedVault: VaultStorage {
   let path: String
   /// The app: the same passphrase may protect the vault of another app on the same server.
   let context: String
-  private let mirror: EngineMirror
+  private let mirror: StorageEngines.Mirror
   /// The bytes of the header; nil if this belongs to none.
   private let header: Data?
 
@@ -26,7 +26,7 @@ final class SharedVault: VaultStorage {
   ) {
     path = "vault of \(app)"
     context = app
-    mirror = EngineMirror(engine, report: report)
+    mirror = StorageEngines.Mirror(engine, report: report)
     header = nil
   }
 
@@ -148,7 +148,8 @@ final class SharedVault: VaultStorage {
 
   /// Stores a header if the present one is this one.
   private func replaceHeader(
-    by header: VaultHeader, adding entries: [StorageEngines.Entry] = [], if conditions: [Condition] = []
+    by header: VaultHeader, adding entries: [StorageEngines.Entry] = [],
+    if conditions: [Condition] = []
   ) throws(StorageError) -> SharedVault? {
     let bytes = Data(try header.bytesToStore(path: headerPath))
     let change = StorageEngines.Entry(key: Self.headerName, data: Content.bytes(bytes).engineData)

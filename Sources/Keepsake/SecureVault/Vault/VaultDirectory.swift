@@ -13,6 +13,7 @@ struct HeaderFile: Sendable {
   init(of header: VaultHeader, _ file: File, _ status: FileStatus) {
     self.file = file
     self.status = status
+    file.keep(status)
     usesKeyFile = header.masterSlot?.kind == .keyFile
   }
 

@@ -177,7 +177,7 @@ import Testing
       guard event.call == .lock, event.path.hasSuffix("vault/.lock") else { return .proceed }
       FaultPlan.$current.withValue(nil) {
         #expect(throws: Never.self) {
-          for key in keys where try !isSetAgain.withLock({ $0.contains(key) }) {
+          for key in keys where !isSetAgain.withLock({ $0.contains(key) }) {
             if try store().contains(key) { continue }
             if !isMoving { try store().protect(with: .keyFile) }
             try store().set("new", forKey: key)
