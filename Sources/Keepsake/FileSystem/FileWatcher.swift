@@ -36,9 +36,8 @@ final class FileWatcher: Sendable {
     let path: String
     let polls: Bool
     let handler: Handler
-    /// Call the handler in the context of the caller that registered it.
+    /// Calls the handler in the context of the caller that registered it.
     let reportChange: @Sendable () -> Void
-    let reportLoss: @Sendable () -> Void
   }
 
   private struct State {
@@ -66,8 +65,7 @@ final class FileWatcher: Sendable {
   ) -> Watch {
     let registration = Registration(
       subject: subject, path: path, polls: polls, handler: handler,
-      reportChange: carryingTaskLocals { handler(.changed) },
-      reportLoss: carryingTaskLocals { handler(.gone) })
+      reportChange: carryingTaskLocals { handler(.changed) })
     let watch = state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
@@ -156,10 +154,9 @@ final class FileWatcher: Sendable {
     if Self.isInotify(state.descriptor) { return true }
     forgetDescriptor(&state)
     guard !ForkGuard.isForkedChild else { return false }
-    let flags = Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK)
     guard
       case .success(let descriptor) = openDescriptor(
-        .watch, "inotify", { Int(inotify_init1(flags)) })
+        .watch, "inotify", { Int(inotify_init1(Int32(IN_CLOEXEC))) })
     else { return false }
     state.descriptor = Int32(descriptor)
     return true
@@ -199,7 +196,6 @@ final class FileWatcher: Sendable {
 
   /// Handles events while anything is watched. Removing the last watch causes an event too.
   private func readEvents(_ descriptor: Int32) {
-    var mounts: File?
     while true {
       watchAgain()
       let isDone = state.withLock { state in
@@ -209,17 +205,8 @@ final class FileWatcher: Sendable {
         return !state.hasReader
       }
       if isDone { return }
-      var inputs = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)]
-      if mounts?.isOpen != true { mounts = Self.openMounts() }
-      if let mounts {
-        inputs.append(pollfd(fd: mounts.descriptor, events: Int16(POLLPRI), revents: 0))
-      }
-      _ = poll(&inputs, nfds_t(inputs.count), -1)
-      if inputs.count > 1, inputs[1].revents != 0, mounts?.isOpen == true {
-        for report in state.withLock({ $0.registrations.values.map(\.reportLoss) }) { report() }
-      }
       if Self.isInotify(descriptor) {
-        handlePendingEvents(descriptor)
+        handleEvents(descriptor)
       } else {
         state.withLock { if $0.descriptor == descriptor { forgetDescriptor(&$0) } }
       }
@@ -229,34 +216,22 @@ final class FileWatcher: Sendable {
     }
   }
 
-  /// The mounts of this process: `poll` tells when they change (proc_pid_mountinfo(5)). A mount
-  /// over a directory is no event of that directory.
-  private static func openMounts() -> File? {
-    do throws(StorageError) {
-      let mounts = try File("/proc/self/mountinfo", .read)
-      _ = try mounts.keep()
-      return mounts
-    } catch {
-      return nil  // without /proc, or descriptors: mounts are noticed by the next set
-    }
-  }
-
-  /// Reads all pending events and calls each handler once.
-  private func handlePendingEvents(_ descriptor: Int32) {
+  /// Waits for events, and calls each handler once.
+  ///
+  /// A call of `read` that waits keeps the events coming if the program closes the descriptor in
+  /// the meantime; `poll` would look at whatever has the number by then.
+  private func handleEvents(_ descriptor: Int32) {
     var masks: [Int32: UInt32] = [:]
     var hasOverflowed = false
-    let size = 4096
+    let size = 16 << 10
     withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
-      while true {
-        let count = read(descriptor, buffer.baseAddress, size)
-        guard count > 0 else { break }
-        var position = 0
-        while position + MemoryLayout<inotify_event>.size <= count {
-          let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
-          masks[event.wd, default: 0] |= event.mask
-          if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflowed = true }
-          position += MemoryLayout<inotify_event>.size + Int(event.len)
-        }
+      let count = read(descriptor, buffer.baseAddress, size)
+      var position = 0
+      while position + MemoryLayout<inotify_event>.size <= count {
+        let event = buffer.loadUnaligned(fromByteOffset: position, as: inotify_event.self)
+        masks[event.wd, default: 0] |= event.mask
+        if event.mask & UInt32(IN_Q_OVERFLOW) != 0 { hasOverflowed = true }
+        position += MemoryLayout<inotify_event>.size + Int(event.len)
       }
     }
     call(
