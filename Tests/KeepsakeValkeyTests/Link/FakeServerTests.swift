@@ -130,10 +130,9 @@ import Testing
       }
     }
     var options = options
-    options.keepAlive = .milliseconds(50)
-    let link = try server.connectedLink(options: options) {
-      $0.requestTimeout = .milliseconds(50)
-    }
+    options.keepAlive = .milliseconds(500)
+    // Also the time that the new connection has, on a busy machine.
+    let link = try server.connectedLink(options: options) { $0.requestTimeout = .seconds(1) }
     let (isHeld, release) = (Flag(), DispatchSemaphore(value: 0))
     link.submit([Command("ECHO", "a")], timeout: .seconds(60)) { _ in
       isSilent.value = true
@@ -141,7 +140,7 @@ import Testing
       release.wait()
     }
     isHeld.wait("there was no reply")
-    letTimePass(.milliseconds(200))
+    letTimePass(.seconds(3))
     onThreads(2) { thread in
       if thread == 0 {
         let reply = try? link.perform(Command("ECHO", "b"), timeout: .seconds(60))
