@@ -12,6 +12,8 @@ final class TableCopy: Sendable {
   private let isSavePlanned = Atomic(false)
   private let hasFirstSave = Atomic(false)
   private let isFirstSaveStarted = Atomic(false)
+  /// Held by one save at a time, or a slow one could put back what a later one has replaced.
+  private let saving = Locked(())
 
   init(
     of table: TableName, on server: Server, in cache: DiskCache.Store,
@@ -59,7 +61,7 @@ final class TableCopy: Sendable {
   func save(_ contents: @escaping @Sendable () -> TableContents?) {
     let work: @Sendable () -> Void = { [self] in
       isSavePlanned.store(false, ordering: .releasing)
-      if let contents = contents() { write(contents) }
+      saving.withLock { _ in if let contents = contents() { write(contents) } }
     }
     if isFirstSaveStarted.exchange(true, ordering: .relaxed) {
       BackgroundWork.run(after: .seconds(1), work)

@@ -195,7 +195,8 @@ import Testing
     }
     server.kill()
     let second = TestClient(server, copies: machine)
-    #expect(try second.all() == ["a": "1", "b": "\"größe\""])
+    let known = try second.all()
+    #expect(known == ["a": "1", "b": "\"größe\""])
     #expect(second.reports.all.map(\.code) == [.unreachable])
     #expect(second.reports.all.first?.reason?.contains("minutes ago") == true)
     expectFailure(.unreachable) { try second.set("a", "2") }
