@@ -7,13 +7,6 @@ protocol FileHoldingStore: AnyObject, Sendable {
 
   /// Closes the files; returns false if they are in use and stay open.
   func closeIdleFiles() -> Bool
-
-  /// Watches the way to the files, if the store needs that.
-  func watchPath()
-}
-
-extension FileHoldingStore {
-  func watchPath() {}
 }
 
 /// Bounds how many stores keep files open, so that a program can use thousands of them.
@@ -30,7 +23,6 @@ final class OpenStores: Sendable {
   private struct State {
     var entries: [Entry] = []
     var generation = ForkGuard.generation
-    var isWatchDue = false
   }
 
   private let state = Locked(State())
@@ -47,25 +39,6 @@ final class OpenStores: Sendable {
     guard getrlimit(platformDescriptorLimit, &limit) == 0 else { return 32 }
     return Int(clamping: min(max(limit.rlim_cur / 8, 8), 512))
   }
-
-  /// Has the stores watch the way to their files within a second. Most programs that only read a
-  /// setting have ended by then.
-  func watchSoon() {
-    let isFirst = state.withLock { state in
-      defer { state.isWatchDue = true }
-      return !state.isWatchDue
-    }
-    if !isFirst { return }
-    BackgroundWork.run(after: Self.watchDelay) { [self] in
-      let stores = state.withLock { state in
-        state.isWatchDue = false
-        return state.entries.compactMap(\.store)
-      }
-      for store in stores { store.watchPath() }
-    }
-  }
-
-  private static let watchDelay = Duration.milliseconds(500)
 
   /// Adds a store that has just opened its files. The caller must not hold a lock that
   /// ``FileHoldingStore/closeIdleFiles()`` of any store waits for.

@@ -15,6 +15,7 @@ package enum BackgroundWork {
 
   private struct State {
     var generation = ForkGuard.generation
+    /// In the order in which they become due.
     var jobs: [Job] = []
     var threadCount = 0
     /// How many threads run a job that is no sync. It may take long.
@@ -120,7 +121,8 @@ package enum BackgroundWork {
   @discardableResult private static func add(_ job: Job) -> Bool {
     state.withLock { state in
       installExitHook(&state)
-      state.jobs.append(job)
+      let index = state.jobs.lastIndex { $0.due <= job.due }.map { $0 + 1 } ?? 0
+      state.jobs.insert(job, at: index)
       state.hasWaitingThread = false
       jobIsAdded.signal()
       if state.threadCount < maximumThreadCount + (job.isSync ? 1 : 0) { startThread(&state) }
@@ -163,8 +165,7 @@ package enum BackgroundWork {
   private static func nextStep(_ state: inout State) -> Step {
     let now = ContinuousClock.now
     let onlySyncs = state.occupiedCount >= maximumThreadCount
-    let first = state.jobs.indices.filter { !onlySyncs || state.jobs[$0].isSync }
-      .min { state.jobs[$0].due < state.jobs[$1].due }
+    let first = state.jobs.firstIndex { !onlySyncs || $0.isSync }
     if let first, state.jobs[first].due <= now {
       let job = state.jobs.remove(at: first)
       if job.isSync { return .run(job, syncsFirst: false) }

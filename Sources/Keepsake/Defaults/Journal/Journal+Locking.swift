@@ -288,7 +288,7 @@ extension Journal {
     if followUp.isSyncDue { synchronizeSoon() }
     if followUp.hasOpenedFile {
       OpenStores.shared.add(self)
-      OpenStores.shared.watchSoon()
+      watchPathSoon()
     }
     if followUp.hasChanges { observers.signal() }
     if let values = followUp.dropped { keepSoon(values) }

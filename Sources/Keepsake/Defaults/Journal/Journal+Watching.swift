@@ -28,8 +28,18 @@ extension Journal {
     file.withLock { $0.watch(watches, of: journal, isFollowed: true) }
   }
 
+  /// Watches the way to the file within a second. Most programs that only read a setting have
+  /// ended by then.
+  func watchPathSoon() {
+    if isWatchDue.exchange(true, ordering: .relaxed) { return }
+    BackgroundWork.run(after: .milliseconds(500)) { [weak self] in
+      self?.isWatchDue.store(false, ordering: .relaxed)
+      self?.watchPath()
+    }
+  }
+
   /// Watches the way to the file, unless the system has no more events: then the next set looks.
-  func watchPath() {
+  private func watchPath() {
     guard file.withLock({ $0.watches.isEmpty }) else { return }
     do throws(StorageError) {
       let journal = try FileSystem.status(location.path)

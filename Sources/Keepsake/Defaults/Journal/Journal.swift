@@ -25,6 +25,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   private let isRepairDue = Atomic(false)
   /// Whether a follower is about to look for changes without an event.
   let isLookDue = Atomic(false)
+  /// Whether the way to the file is about to be watched.
+  let isWatchDue = Atomic(false)
 
   init(
     location: JournalPaths, timeout: Duration = .seconds(10),
