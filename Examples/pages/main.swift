@@ -25,9 +25,9 @@ struct UnexpectedStatus: Error {
 /// A page, which is downloaded only if the server has another one than the cache.
 func page(_ address: Address) async throws -> Data? {
   // What the server does not let anybody reuse expires at once, but is kept for this question.
-  try await DiskCache.fetch(
+  let page = try await DiskCache.fetch(
     address.text, expiry: .seconds(0), staleIfFailing: .days(1), cache: "Pages"
-  ) { old in
+  ) { (old: DiskCache.CachedValue<Data>?) in
     let response = try await HTTP.get(address, ifNoneMatch: old?.tags["etag"])
     let expiry = DiskCache.Expiry.seconds(response.maximumAge)
     switch response.status {
@@ -39,6 +39,7 @@ func page(_ address: Address) async throws -> Data? {
     default: throw UnexpectedStatus(status: response.status)
     }
   }
+  return page?.value
 }
 
 /// Prints a page. With a count, so many tasks ask for it at the same time.

@@ -16,7 +16,12 @@ package protocol CacheEngine: AnyObject, Sendable {
   func read(_ key: String) throws(StorageError) -> Payload?
   /// Finds what a fetch can use: also an entry that is kept after its expiry, and with `noValue` a
   /// record that there is no value. Counts neither a hit nor a miss.
-  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup
+  ///
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - noValue: Whether to find such a record.
+  ///   - tags: Whether the tags of an entry that has not expired are needed.
+  func find(_ key: String, noValue: Bool, tags: Bool) throws(StorageError) -> CacheLookup
   /// The value of an entry, to be read in pieces; nil if there is none.
   func openChunks(_ key: String) throws(StorageError) -> ChunkSource?
   func contains(_ key: String) throws(StorageError) -> Bool
@@ -38,7 +43,7 @@ package protocol CacheEngine: AnyObject, Sendable {
   ///
   /// - Returns: Whether the entry is still that one.
   func renew(
-    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool
 
   func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError)
@@ -142,28 +147,30 @@ package enum FoundEntry: Sendable {
   case missing
   /// A record that there is no value.
   case noValue
-  case fresh(Payload)
-  case stale(StaleEntry)
+  case fresh(CachedEntry)
+  /// It has expired and is kept.
+  case stale(CachedEntry)
 }
 
-/// An entry that has expired and is kept.
-package struct StaleEntry: Sendable {
+/// An entry as a fetch finds it.
+package struct CachedEntry: Sendable {
   package let payload: Payload
   /// In nanoseconds since 1970.
   let created: Int64
-  /// Likewise.
-  let expired: Int64
+  /// Likewise, of one that has expired.
+  let expires: Int64
+  /// Empty if they were not asked for.
   package let tags: [String: String]
-  /// See ``EntryDetails/version``.
+  /// That of one that has expired. See ``EntryDetails/version``.
   var version: EntryVersion?
 
   package init(
-    payload: Payload, created: Int64, expired: Int64, tags: [String: String],
+    payload: Payload, created: Int64, expires: Int64 = .max, tags: [String: String],
     version: EntryVersion? = nil
   ) {
     self.payload = payload
     self.created = created
-    self.expired = expired
+    self.expires = expires
     self.tags = tags
     self.version = version
   }

@@ -18,9 +18,6 @@ extension DiskCache {
     private let exactName: ExactString
     /// When an entry that is stored under this key expires.
     public let expiry: Expiry
-    /// For how long after its expiry a fetch returns an entry at once while it is produced anew;
-    /// nil for no such time.
-    public let staleFor: Duration?
     /// For how long after its expiry a fetch returns an entry if producing it anew fails; nil for
     /// no such time.
     public let staleIfFailing: Duration?
@@ -30,34 +27,24 @@ extension DiskCache {
     /// Makes the key of an entry.
     ///
     /// ```swift
-    /// static let frontPage = Self("frontPage", expiry: .minutes(5), staleFor: .hours(1))
+    /// static let frontPage = Self("frontPage", expiry: .minutes(5), staleIfFailing: .hours(1))
     /// ```
     ///
     /// - Parameters:
     ///   - name: The name of the entry.
     ///   - expiry: When the entry expires.
-    ///   - staleFor: For how long after its expiry a fetch returns the entry at once while it is
-    ///     produced anew; nil for no such time.
     ///   - staleIfFailing: For how long after its expiry a fetch returns the entry if producing it
     ///     anew fails; nil for no such time.
     ///   - cache: The cache of the entry.
     public init(
-      _ name: String, expiry: Expiry = .never, staleFor: Duration? = nil,
-      staleIfFailing: Duration? = nil, cache: Name = .standard
+      _ name: String, expiry: Expiry = .never, staleIfFailing: Duration? = nil,
+      cache: Name = .standard
     ) {
       self.name = name
       exactName = ExactString(name)
       self.expiry = expiry
-      self.staleFor = staleFor
       self.staleIfFailing = staleIfFailing
       self.cache = cache
-    }
-
-    /// For how long after its expiry a stored entry is kept.
-    @usableFromInline
-    var keptFor: Duration? {
-      guard let staleFor, let staleIfFailing else { return staleFor ?? staleIfFailing }
-      return max(staleFor, staleIfFailing)
     }
   }
 }

@@ -1,170 +1,161 @@
+/// The steps of a fetch: it joins the fetch that runs for its key, or leads one, which looks up the
+/// entry and, if there is none that counts, runs the producer and stores what it returns.
 extension DiskCache.Store {
   typealias Producer<T> = (sending DiskCache.CachedValue<T>?) async throws ->
     DiskCache.FetchResult<T>
 
-  /// What a fetch can use.
-  private enum Usable<T> {
-    case missing
-    case noValue
-    case fresh(StoredValue, T)
-    case stale(StoredValue, T, StaleEntry)
+  /// What a look-up has found, and the value that the caller of a fetch can get of it.
+  private struct Lookup<T> {
+    /// An entry that cannot be decoded is missing.
+    let found: FoundEntry
+    let value: DiskCache.CachedValue<T>?
+    /// nil if the look-up failed.
+    let result: CacheLookup?
+
+    /// The entry, if it has expired.
+    var stale: CachedEntry? { if case .stale(let entry) = found { entry } else { nil } }
+
+    /// Whether a fetch can return ``value`` at once.
+    ///
+    /// - Parameter length: For how long after its expiry an entry counts, in nanoseconds.
+    func isAnswer(within length: Int64) -> Bool {
+      switch found {
+      case .fresh, .noValue: true
+      case .stale(let entry): entry.isStale(for: length)
+      case .missing: false
+      }
+    }
   }
 
-  /// What a fetch can use, and the look-up behind it; nil if that failed.
-  private typealias FetchLookup<T> = (usable: Usable<T>, result: CacheLookup?)
-
-  func fetchValue<T: Codable>(
-    _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
-    _ produce: () async throws -> T
-  ) async throws -> T {
-    let value = try await fetch(key, policy, isolation: isolation) { _ in
-      .value(try await produce())
+  /// - Parameter background: Produces the value of a stale entry, which is returned at once; nil to
+  ///   wait for `produce`.
+  func fetch<T: Codable>(
+    _ key: String, _ policy: FetchPolicy, inBackground background: BackgroundFetch<T>? = nil,
+    isolation: isolated (any Actor)?, _ produce: Producer<T>
+  ) async throws -> DiskCache.CachedValue<T>? {
+    do {
+      return try await joinOrLead(key, policy, background, isolation: isolation, produce)
+    } catch {
+      guard policy.staleIfFailing > 0, !Task.isCancelled else { throw error }
+      let lookup = try await lookUp(key, policy, isolation: isolation) as Lookup<T>
+      guard let entry = lookup.stale, entry.isStale(for: policy.staleIfFailing) else { throw error }
+      return lookup.value
     }
-    return try value ?? decode(nil, key)
   }
 
   /// Returns a stale entry at once, and runs the producer in a task of its own.
   func fetchInBackground<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
-    _ background: BackgroundFetch<T>
-  ) async throws -> T? {
-    let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
-    switch lookup.usable {
-    case .fresh(_, let value):
-      count(lookup.result)
-      return value
-    case .noValue:
-      count(lookup.result)
-      return nil
-    case .stale(_, let value, let entry) where entry.isStale(for: policy.staleFor):
-      count(lookup.result)
-      if !backoff.isWaiting(key) {
-        refresh(key, policy, isolation: isolation, background)
+    _ producer: BackgroundFetch<T>.Producer
+  ) async throws -> DiskCache.CachedValue<T>? {
+    let background = BackgroundFetch(producer: producer)
+    return try await fetch(
+      key, policy, inBackground: background, isolation: isolation
+    ) { old in try await background.produce(old) }
+  }
+
+  private func joinOrLead<T: Codable>(
+    _ key: String, _ policy: FetchPolicy, _ background: BackgroundFetch<T>?,
+    isolation: isolated (any Actor)?, _ produce: Producer<T>
+  ) async throws -> DiskCache.CachedValue<T>? {
+    let fetches = InFlightFetches.shared
+    let target = InFlightFetches.Target(self, key)
+    let length = policy.usableLength(isFailing: backoff.isWaiting(key))
+    if length > 0, fetches.isFetching(target) {
+      // Who can use the old value does not wait for the new one.
+      let lookup = try await lookUp(key, policy, isolation: isolation) as Lookup<T>
+      if lookup.isAnswer(within: length) {
+        count(lookup.result)
+        return lookup.value
       }
-      return value
-    case .stale, .missing:
-      return try await fetch(key, policy, isolation: isolation) { old in
-        try await background.produce(old)
+    }
+    while true {
+      let call = fetches.makeCall(to: target, timeout: policy.timeout)
+      defer { fetches.leave(call) }
+      switch await fetches.join(call) {
+      case .cancelled: throw CancellationError()
+      case .failure(let error): throw error
+      case .timedOut(let timeout): throw timeoutError(key, timeout)
+      case .found(.stale(let entry)) where !entry.isStale(for: length): continue
+      case .found(let found):
+        (try? engine)?.counts.addCoalesced()
+        return try value(of: found, key)
+      case .produce:
+        return try await withTaskCancellationHandler {
+          do {
+            return try await lead(call, key, policy, background, isolation: isolation, produce)
+          } catch {
+            // A cancellation concerns this task only. Its handler may not have run yet.
+            if Task.isCancelled { fetches.handOver(call) }
+            fetches.finish(call, with: .failure(error))
+            throw error
+          }
+        } onCancel: {
+          fetches.handOver(call)
+        }
       }
     }
   }
 
-  /// Starts a task that produces the value, unless another one does.
+  private func lead<T: Codable>(
+    _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy,
+    _ background: BackgroundFetch<T>?, isolation: isolated (any Actor)?, _ produce: Producer<T>
+  ) async throws -> DiskCache.CachedValue<T>? {
+    let lookup = try await lookUp(key, policy, isolation: isolation) as Lookup<T>
+    count(lookup.result)
+    let isFailing = backoff.isWaiting(key)
+    guard lookup.isAnswer(within: policy.usableLength(isFailing: isFailing)) else {
+      return try await produceValue(
+        call, key, policy, lookup.stale, isolation: isolation, produce)
+    }
+    if let background, let entry = lookup.stale, !isFailing {
+      refresh(call, key, policy, entry, isolation: isolation, background)
+    } else {
+      InFlightFetches.shared.finish(call, with: .found(lookup.found))
+    }
+    return lookup.value
+  }
+
+  /// Starts a task that produces the value anew, unless the key was changed since it was looked up.
   private func refresh(
-    _ key: String, _ policy: FetchPolicy, isolation: (any Actor)?, _ fetch: any AnyBackgroundFetch
+    _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy, _ entry: CachedEntry,
+    isolation: (any Actor)?, _ fetch: any AnyBackgroundFetch
   ) {
     let fetches = InFlightFetches.shared
-    let call = fetches.makeCall(to: InFlightFetches.Target(self, key))
-    guard fetches.lead(call) else { return fetches.leave(call) }
-    Task {
+    guard let next = fetches.passOn(call, with: .found(.stale(entry))) else { return }
+    let task = Task {
       // The producer whose task started this one does not wait for it.
       await InFlightFetches.$producing.withValue([]) {
-        await fetch.run(call, self, key, policy, isolation: isolation)
+        await fetch.run(next, self, key, policy, entry, isolation: isolation)
       }
     }
+    fetches.onTimeout(of: next) { task.cancel() }
   }
 
-  func fetch<T: Codable>(
-    _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?, _ produce: Producer<T>
-  ) async throws -> T? {
-    let isFailing = backoff.isWaiting(key)
-    let target = InFlightFetches.Target(self, key)
-    if policy.staleFor > 0 || isFailing && policy.staleIfFailing > 0 {
-      let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
-      switch lookup.usable {
-      case .fresh(_, let value):
-        count(lookup.result)
-        return value
-      case .noValue:
-        count(lookup.result)
-        return nil
-      case .stale(_, let value, let entry):
-        let isFetching = InFlightFetches.shared.isFetching(target)
-        if isFailing && entry.isStale(for: max(policy.staleFor, policy.staleIfFailing))
-          || isFetching && entry.isStale(for: policy.staleFor)
-        {
-          count(lookup.result)
-          return value
-        }
-      case .missing: break
-      }
-    }
-    do {
-      return try await joinOrProduce(target, key, policy, isolation: isolation, produce)
-    } catch {
-      guard policy.staleIfFailing > 0, !Task.isCancelled,
-        case .stale(_, let value, let entry) =
-          (try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>).usable,
-        entry.isStale(for: policy.staleIfFailing)
-      else { throw error }
-      return value
-    }
-  }
-
-  private func joinOrProduce<T: Codable>(
-    _ target: InFlightFetches.Target, _ key: String, _ policy: FetchPolicy,
+  fileprivate func produceValue<T: Codable>(
+    _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy, _ stale: CachedEntry?,
     isolation: isolated (any Actor)?, _ produce: Producer<T>
-  ) async throws -> T? {
-    let fetches = InFlightFetches.shared
-    let call = fetches.makeCall(to: target)
-    defer { fetches.leave(call) }
-    switch await fetches.join(call) {
-    case .cancelled: throw CancellationError()
-    case .failure(let error): throw error
-    case .value(let stored):
-      (try? engine)?.counts.addCoalesced()
-      return try stored.map { try decode($0, key) }
-    case .produce:
-      return try await withTaskCancellationHandler {
-        do {
-          return try await readOrProduce(call, key, policy, isolation: isolation, produce)
-        } catch {
-          // A cancellation concerns this task only. Its handler may not have run yet.
-          if Task.isCancelled { fetches.handOver(call) }
-          fetches.finish(call, with: .failure(error))
-          throw error
-        }
-      } onCancel: {
-        fetches.handOver(call)
-      }
-    }
-  }
-
-  fileprivate func readOrProduce<T: Codable>(
-    _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy,
-    isCounted: Bool = true, isolation: isolated (any Actor)?, _ produce: Producer<T>
-  ) async throws -> T? {
+  ) async throws -> DiskCache.CachedValue<T>? {
     let fetches = InFlightFetches.shared
     let turn = sharedEngine.map { $0.makeTurn(key) }
     defer { turn?.end() }
-    var old: (stored: StoredValue, entry: StaleEntry)?
-    var isUsable = false
-    var isCounted = isCounted
-    repeat {
-      old = nil
-      isUsable = false
-      let lookup = try await lookUp(key, policy, isolation: isolation) as FetchLookup<T>
-      if isCounted { count(lookup.result) }
-      isCounted = false
-      switch lookup.usable {
-      case .fresh(let stored, let value):
-        fetches.finish(call, with: .value(stored))
-        return value
-      case .noValue:
-        fetches.finish(call, with: .value(nil))
-        return nil
-      case .stale(let stored, let value, let entry):
-        isUsable = entry.isStale(for: policy.staleFor)
-        if let turn, turn.isElsewhere, isUsable {
-          fetches.finish(call, with: .value(stored))
-          return value
+    var old = stale
+    try Task.checkCancellation()
+    if let turn {
+      fetches.onTimeout(of: call) { turn.end() }
+      while try await !turn.begin(
+        knowing: old?.version, waits: old?.isStale(for: policy.staleFor) != true,
+        isolation: isolation)
+      {
+        let lookup = try await lookUp(key, policy, isolation: isolation) as Lookup<T>
+        if lookup.isAnswer(within: turn.isElsewhere ? policy.staleFor : 0) {
+          fetches.finish(call, with: .found(lookup.found))
+          return lookup.value
         }
-        old = (stored, entry)
-      case .missing: break
+        old = lookup.stale
+        try Task.checkCancellation()
       }
-      try Task.checkCancellation()
-    } while try await turn?.begin(
-      knowing: old?.entry.version, waits: !isUsable, isolation: isolation) == false
+    }
     let result: DiskCache.FetchResult<T>
     do {
       result = try await withTaskCancellationHandler {
@@ -172,22 +163,34 @@ extension DiskCache.Store {
           InFlightFetches.producing + [call],
           operation: {
             // Decoded for the producer alone, which may be in another isolation.
-            try await produce(
-              old.map { DiskCache.CachedValue(try decode($0.stored, key), $0.entry) })
+            try await produce(old.flatMap { try value(of: .stale($0), key) })
           }, isolation: isolation)
       } onCancel: {
         // The next call, here or on another machine, need not wait until the producer notices.
         turn?.end()
       }
     } catch {
-      if let entry = old?.entry, !Task.isCancelled { noteFailure(error, key, policy, entry) }
+      if let old, !Task.isCancelled { noteFailure(error, key, policy, old) }
       throw error
     }
     backoff.noteSuccess(key)
     let author = ChangeAuthor.producer(turn?.production)
+    return try await keep(result, call, key, policy, old, by: author)
+  }
+
+  /// Stores what a producer has returned, and shares it with the calls that wait.
+  private func keep<T: Codable>(
+    _ result: DiskCache.FetchResult<T>, _ call: InFlightFetches.Call, _ key: String,
+    _ policy: FetchPolicy, _ old: CachedEntry?, by author: ChangeAuthor,
+    isolation: isolated (any Actor)? = #isolation
+  ) async throws -> DiskCache.CachedValue<T>? {
+    let fetches = InFlightFetches.shared
     let expiry = result.expiry ?? policy.expiry
+    let now = WallClock.now
+    var found = FoundEntry.noValue
     switch result.answer {
     case .value(let value, let tags):
+      let produced = DiskCache.CachedValue(value, created: now, tags: tags, isStale: false)
       let stored: StoredValue?
       do throws(StorageError) {
         stored = try Codec.encode(value)
@@ -195,7 +198,7 @@ extension DiskCache.Store {
         report(error.inContext(of: "fetch", key: key, path: directoryPath))
         // Without a stored form there is nothing to share: each waiter produces its own value.
         fetches.handOver(call)
-        return value
+        return produced
       }
       await store(key, call) { store, hook throws(StorageError) in
         guard let stored else { return try store.engine.remove(key, by: author, hook: hook) }
@@ -204,37 +207,40 @@ extension DiskCache.Store {
           stored, forKey: key, expiry, EntryDetails(kept: policy.kept, tags: tags),
           durable: false, by: author, hook: hook)
       }
-      fetches.finish(call, with: .value(stored))
-      return value
+      if let stored {
+        found = .fresh(CachedEntry(payload: Payload(stored), created: now, tags: tags))
+      }
+      fetches.finish(call, with: .found(found))
+      return produced
     case .unchanged(let tags):
-      guard let (stored, entry) = old else {
+      guard let old else {
         throw StorageError(
           .misuse, operation: "fetch", key: key, path: directoryPath,
           reason: "the producer returned .unchanged, but there is no old entry",
           remedy: "Return .value if the producer gets nil.")
       }
+      let entry = CachedEntry(payload: old.payload, created: now, tags: tags ?? old.tags)
       await store(key, call) { store, hook throws(StorageError) in
         try store.renew(
-          entry, key, expiry, kept: policy.kept, tags: tags ?? entry.tags, by: author, hook: hook)
+          old, key, expiry, kept: policy.kept, tags: entry.tags, by: author, hook: hook)
       }
-      fetches.finish(call, with: .value(stored))
-      return try decode(stored, key)
+      found = .fresh(entry)
     case .gone:
       await store(key, call) { store, hook throws(StorageError) in
         let options = policy.nilExpiry.flatMap { WriteOptions($0, isDurable: false, by: author) }
         guard let options else { return try store.engine.remove(key, by: author, hook: hook) }
         try store.engine.writeNoValue(forKey: key, options, hook: hook)
       }
-      fetches.finish(call, with: .value(nil))
-      return nil
     }
+    fetches.finish(call, with: .found(found))
+    return try value(of: found, key)
   }
 
   /// Delays the next attempt after a failure, and reports it if the old value is returned instead.
   private func noteFailure(
-    _ failure: any Error, _ key: String, _ policy: FetchPolicy, _ entry: StaleEntry
+    _ failure: any Error, _ key: String, _ policy: FetchPolicy, _ entry: CachedEntry
   ) {
-    guard entry.isStale(for: max(policy.staleFor, policy.staleIfFailing)) else { return }
+    guard entry.isStale(for: policy.usableLength(isFailing: true)) else { return }
     backoff.noteFailure(key)
     report(
       StorageError(
@@ -245,48 +251,73 @@ extension DiskCache.Store {
       ).asWarning)
   }
 
+  private func timeoutError(_ key: String, _ timeout: Duration) -> StorageError {
+    StorageError(
+      .timedOut, operation: "fetch", key: key, path: directoryPath,
+      reason: "the call that produces the value has taken longer than its timeout of \(timeout)",
+      remedy: "Fetch again, with a longer timeout if the producer needs it. A producer must not "
+        + "wait for a fetch of its own key.")
+  }
+
   /// Counts what a fetch has found, which may look several times, as a hit or a miss.
   private func count(_ result: CacheLookup?) {
     if let result, let engine = try? engine { engine.counts.add(result) }
   }
 
-  /// Looks for an entry. Nothing is counted.
+  /// Looks for an entry. Nothing is counted. A failure is reported, and counts as a missing entry.
   private func lookUp<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?
-  ) async throws -> FetchLookup<T> {
-    let findsNoValue = policy.nilExpiry != nil
+  ) async throws -> Lookup<T> {
+    let (noValue, tags) = (policy.nilExpiry != nil, policy.returnsTags)
     let result = try await perform { store -> CacheLookup? in
       do throws(StorageError) {
-        return try store.engine.find(key, noValue: findsNoValue)
+        return try store.engine.find(key, noValue: noValue, tags: tags)
       } catch {
         store.report(error.inContext(of: "fetch", key: key, path: store.directoryPath))
         return nil
       }
     }
-    return (usable(result?.found ?? .missing, key, policy), result)
-  }
-
-  /// What can be used of an entry. One that cannot be decoded is reported, and counts as missing.
-  private func usable<T: Codable>(
-    _ found: FoundEntry, _ key: String, _ policy: FetchPolicy
-  ) -> Usable<T> {
+    var found = result?.found ?? .missing
+    if case .stale = found, policy.kept == 0 { found = .missing }
     do throws(StorageError) {
-      switch found {
-      case .missing: return .missing
-      case .noValue: return .noValue
-      case .fresh(let payload):
-        let stored = try storedValue(payload, key)
-        return .fresh(stored, try Codec.decode(stored))
-      case .stale(let entry):
-        if policy.kept == 0 { return .missing }
-        let stored = try storedValue(entry.payload, key)
-        return .stale(stored, try Codec.decode(stored), entry)
-      }
+      return Lookup(found: found, value: try value(of: found, key), result: result)
     } catch {
       report(error.inContext(of: "fetch", key: key, path: directoryPath))
-      return .missing
+      return Lookup(found: .missing, value: nil, result: result)
     }
   }
+
+  /// The value that was found or that another call produced, as the type that this call asks for.
+  private func value<T: Codable>(
+    of found: FoundEntry, _ key: String
+  ) throws(StorageError) -> DiskCache.CachedValue<T>? {
+    let (entry, isStale): (CachedEntry, Bool)
+    switch found {
+    case .missing, .noValue: return nil
+    case .fresh(let fresh): (entry, isStale) = (fresh, false)
+    case .stale(let stale): (entry, isStale) = (stale, true)
+    }
+    let value: T = try withContext("fetch", key, path: directoryPath) { () throws(StorageError) in
+      try Codec.decode(storedValue(entry.payload, key))
+    }
+    return DiskCache.CachedValue(
+      value, created: entry.created, tags: entry.tags, isStale: isStale)
+  }
+
+  /// The nil of a fetch whose values are optional.
+  func nilValue<T>(_ key: String) throws(StorageError) -> T {
+    if let type = T.self as? any ExpressibleByNilLiteral.Type,
+      let value = type.init(nilLiteral: ()) as? T
+    {
+      return value
+    }
+    throw StorageError(
+      .wrongType, operation: "fetch", key: key, path: directoryPath,
+      reason: "the fetch that this call joined returned nil, but \(T.self) was requested",
+      remedy: "Use one type for each key.")
+  }
+
+  // MARK: Storing
 
   /// Runs `change` on another thread unless the key was changed in the meantime; reports a failure.
   private func store(
@@ -310,7 +341,7 @@ extension DiskCache.Store {
 
   /// Stores a value again that has not changed, without writing it if its entry is still there.
   private func renew(
-    _ entry: StaleEntry, _ key: String, _ expiry: DiskCache.Expiry, kept: Int64,
+    _ entry: CachedEntry, _ key: String, _ expiry: DiskCache.Expiry, kept: Int64,
     tags: [String: String], by author: ChangeAuthor, hook: CommitHook
   ) throws(StorageError) {
     try EntryDetails.check(tags, path: directoryPath)
@@ -321,34 +352,19 @@ extension DiskCache.Store {
     do throws(StorageError) {
       if try engine.renew(entry, forKey: key, options, hook: hook) { return }
       // Another process has stored a newer value, unless the entry was evicted.
-      guard case .missing = try engine.find(key, noValue: true).found else { return }
+      let found = try engine.find(key, noValue: true, tags: false).found
+      guard case .missing = found else { return }
     } catch  where error.code == .accessDenied {
       // Only its owner may set the times of a file.
     }
     try engine.write(entry.payload, forKey: key, options, hook: hook)
   }
-
-  /// The value that another call produced, as the type that this call asks for.
-  func decode<T: Codable>(_ stored: StoredValue?, _ key: String) throws(StorageError) -> T {
-    try withContext("fetch", key, path: directoryPath) { () throws(StorageError) in
-      if let stored { return try Codec.decode(stored) }
-      if let type = T.self as? any ExpressibleByNilLiteral.Type,
-        let value = type.init(nilLiteral: ()) as? T
-      {
-        return value
-      }
-      throw StorageError(
-        .wrongType, operation: "fetch",
-        reason: "the fetch that this call joined returned nil, but \(T.self) was requested",
-        remedy: "Use one type for each key.")
-    }
-  }
 }
 
-extension StaleEntry {
+extension CachedEntry {
   /// Whether the entry has expired for less than this many nanoseconds.
   fileprivate func isStale(for length: Int64) -> Bool {
-    WallClock.now < expired.addingSaturated(length)
+    WallClock.now < expires.addingSaturated(length)
   }
 }
 
@@ -356,15 +372,14 @@ extension StaleEntry {
 protocol AnyBackgroundFetch: Sendable {
   func run(
     _ call: InFlightFetches.Call, _ store: DiskCache.Store, _ key: String, _ policy: FetchPolicy,
-    isolation: isolated (any Actor)?
+    _ stale: CachedEntry, isolation: isolated (any Actor)?
   ) async
 }
 
 struct BackgroundFetch<T: Codable>: AnyBackgroundFetch {
   enum Producer {
     case value(@Sendable () async throws -> T)
-    case result(
-      @Sendable (DiskCache.CachedValue<T>?) async throws -> DiskCache.FetchResult<T>)
+    case result(@Sendable (DiskCache.CachedValue<T>?) async throws -> DiskCache.FetchResult<T>)
   }
 
   let producer: Producer
@@ -382,15 +397,12 @@ struct BackgroundFetch<T: Codable>: AnyBackgroundFetch {
   /// be isolated.
   func run(
     _ call: InFlightFetches.Call, _ store: DiskCache.Store, _ key: String, _ policy: FetchPolicy,
-    isolation: isolated (any Actor)?
+    _ stale: CachedEntry, isolation: isolated (any Actor)?
   ) async {
     let fetches = InFlightFetches.shared
     defer { fetches.leave(call) }
     do {
-      // The fetch that found the old entry was counted.
-      _ = try await store.readOrProduce(
-        call, key, policy, isCounted: false, isolation: isolation
-      ) { old in
+      _ = try await store.produceValue(call, key, policy, stale, isolation: isolation) { old in
         try await produce(old, isolation: isolation)
       }
     } catch {

@@ -330,7 +330,7 @@ extension DiskCache.Store {
     _ value: T?, for key: DiskCache.Key<T>, durable: Bool = false
   ) throws(StorageError) {
     try set(
-      value, forKey: key.name, expiry: key.expiry, keptFor: key.keptFor, durable: durable)
+      value, forKey: key.name, expiry: key.expiry, keptFor: key.staleIfFailing, durable: durable)
   }
 
   @usableFromInline

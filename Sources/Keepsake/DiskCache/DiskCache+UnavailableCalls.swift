@@ -35,8 +35,8 @@ extension DiskCache {
   )
   @_disfavoredOverload @_documentation(visibility: private)
   public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry, keptFor: Duration = .days(7), nilExpiry: Expiry? = nil,
-    staleIfFailing: Duration? = nil, cache: Name = .standard,
+    _ key: String, expiry: Expiry, staleIfFailing: Duration? = nil, keptFor: Duration = .days(7),
+    nilExpiry: Expiry? = nil, timeout: Duration = .minutes(5), cache: Name = .standard,
     isolation: isolated (any Actor)? = #isolation, _ produce: (CachedValue<T>?) async throws -> T
   ) async throws -> T? { nil }
 }

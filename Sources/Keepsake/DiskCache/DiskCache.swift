@@ -17,11 +17,12 @@ public import FoundationEssentials
 /// and readers never wait for writers. An entry survives the end of the process. A power cut may
 /// turn the newest entries into misses unless they were set with `durable`.
 ///
-/// No call but ``fetch(_:expiry:cache:isolation:_:)`` throws: a call returns nil or `false`, and
-/// reports the failure to ``StorageSystem/onFailure``. `fetch` throws what your closure throws,
-/// `CancellationError` if its task is cancelled, and a ``StorageError`` if tasks fetch one key at
-/// the same time as different types, or if your closure returns `.unchanged` without an old value.
-/// The calls of a ``Store``, which ``shared`` and ``named(_:)`` return, throw ``StorageError``.
+/// No call but ``fetch(_:expiry:staleIfFailing:timeout:cache:isolation:_:)`` throws: a call returns
+/// nil or `false`, and reports the failure to ``StorageSystem/onFailure``. `fetch` throws what your
+/// closure throws, `CancellationError` if its task is cancelled, and a ``StorageError`` if tasks
+/// fetch one key at the same time as different types, if they wait for too long, or if your closure
+/// returns `.unchanged` without an old value. The calls of a ``Store``, which ``shared`` and
+/// ``named(_:)`` return, throw ``StorageError``.
 public enum DiskCache {
   /// The name of a cache, which is separate from all others and has a directory of its own.
   ///
@@ -179,53 +180,6 @@ extension DiskCache {
   @discardableResult
   public static func removeAll(cache: Name = .standard) -> Bool {
     named(cache).attempt { store throws(StorageError) in try store.removeAll() } != nil
-  }
-}
-
-// MARK: - Fetching
-
-extension DiskCache {
-  /// The value of an entry, or the value that `produce` returns, which is then stored.
-  ///
-  /// ```swift
-  /// let article: Article = try await DiskCache.fetch("article_1", expiry: .minutes(5)) {
-  ///   try await download()
-  /// }
-  /// ```
-  ///
-  /// If several tasks of this process fetch a key at the same time, one of them runs `produce`, in
-  /// its own isolation, and the others wait for the result. If that task is cancelled, the next one
-  /// takes over. If `produce` throws, all waiting tasks get its error and nothing is stored. If
-  /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
-  /// returns nil, nothing is stored.
-  ///
-  /// If several machines share the cache, see ``StorageBacking``, one of them runs `produce`, and a
-  /// change on any of them wins. Another machine runs its own if that one fails.
-  ///
-  /// A value that cannot be stored is still returned; the failure is reported to
-  /// ``StorageSystem/onFailure``. An entry that cannot be read as a `T` is reported too, and
-  /// produced again.
-  ///
-  /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError`` of code
-  ///   `wrongType` or `decodingFailed` if the task that produced the value stores another type
-  ///   under this key.
-  @discardableResult
-  public static func fetch<T: Codable>(
-    _ key: String, expiry: Expiry = .never, cache: Name = .standard,
-    isolation: isolated (any Actor)? = #isolation, _ produce: () async throws -> T
-  ) async throws -> T {
-    try await named(cache).fetch(key, expiry: expiry, isolation: isolation, produce)
-  }
-
-  /// The value of a typed key, or the value that `produce` returns, which is then stored.
-  ///
-  /// See ``fetch(_:expiry:cache:isolation:_:)``, which throws the same errors.
-  @discardableResult
-  public static func fetch<T: Codable>(
-    _ key: Key<T>, isolation: isolated (any Actor)? = #isolation,
-    _ produce: () async throws -> T
-  ) async throws -> T {
-    try await named(key.cache).fetch(key, isolation: isolation, produce)
   }
 }
 

@@ -9,22 +9,28 @@ struct FetchPolicy: Sendable {
   let kept: Int64
   /// For how long it is known that there is no value; nil if that is not stored.
   let nilExpiry: DiskCache.Expiry?
+  /// Whether the fetch returns the tags of an entry, which are read from its sidecar.
+  let returnsTags: Bool
+  /// For how long other calls wait for the producer.
+  let timeout: Duration
 
   init(
     expiry: DiskCache.Expiry, staleFor: Duration? = nil, staleIfFailing: Duration? = nil,
-    keptFor: Duration? = nil, nilExpiry: DiskCache.Expiry? = nil
+    keptFor: Duration? = nil, nilExpiry: DiskCache.Expiry? = nil, returnsTags: Bool = false,
+    timeout: Duration
   ) {
     self.expiry = expiry
     self.staleFor = staleFor?.positiveNanoseconds ?? 0
     self.staleIfFailing = staleIfFailing?.positiveNanoseconds ?? 0
     kept = max(self.staleFor, self.staleIfFailing, keptFor?.positiveNanoseconds ?? 0)
     self.nilExpiry = nilExpiry
+    self.returnsTags = returnsTags
+    self.timeout = timeout
   }
 
-  init<T>(_ key: DiskCache.Key<T>, keptFor: Duration? = nil) {
-    self.init(
-      expiry: key.expiry, staleFor: key.staleFor, staleIfFailing: key.staleIfFailing,
-      keptFor: keptFor)
+  /// For how long after its expiry a fetch returns an entry at once, in nanoseconds.
+  func usableLength(isFailing: Bool) -> Int64 {
+    isFailing ? max(staleFor, staleIfFailing) : staleFor
   }
 }
 

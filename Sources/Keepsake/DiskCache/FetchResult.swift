@@ -1,8 +1,6 @@
-public import FoundationEssentials
-
 extension DiskCache {
   /// What a producer that revalidates its value tells
-  /// ``DiskCache/fetch(_:expiry:keptFor:nilExpiry:staleIfFailing:cache:isolation:_:)``.
+  /// ``DiskCache/fetch(_:expiry:staleIfFailing:keptFor:nilExpiry:timeout:cache:isolation:_:)``.
   ///
   /// ```swift
   /// switch response.status {
@@ -26,13 +24,13 @@ extension DiskCache {
     /// A new value, with tags of together at most 1,024 bytes.
     ///
     /// - Parameters:
-    ///   - value: What is stored and returned.
+    ///   - value: What is stored and returned; nil if there is none, as with ``gone``.
     ///   - tags: Strings for the next fetch, which gets them with the old value.
     ///   - expiry: nil for the expiry that was passed to `fetch`.
     public static func value(
-      _ value: Value, tags: [String: String] = [:], expiry: Expiry? = nil
+      _ value: Value?, tags: [String: String] = [:], expiry: Expiry? = nil
     ) -> Self {
-      Self(answer: .value(value, tags: tags), expiry: expiry)
+      Self(answer: value.map { .value($0, tags: tags) } ?? .gone, expiry: expiry)
     }
 
     /// The old value is still right: the entry starts a new life without being written again.
@@ -51,29 +49,26 @@ extension DiskCache {
     public static var gone: Self { Self(answer: .gone, expiry: nil) }
   }
 
-  /// An entry that has expired, as the producer of a new value gets it.
+  /// A value of the cache: what a fetch that revalidates returns, and what its producer gets of an
+  /// entry that has expired.
   public struct CachedValue<Value> {
     /// The value.
     public let value: Value
+    /// How long ago it was stored, or found unchanged.
+    public let age: Duration
+    /// Whether it has expired: it is returned because a new one is being produced, or because that
+    /// failed.
+    public let isStale: Bool
     /// The texts that were stored with it, such as a validator; empty if there are none.
     public let tags: [String: String]
-    /// When it was stored, or found unchanged.
-    public let created: Date
-    /// How long ago that was.
-    public let age: Duration
 
-    init(_ value: Value, _ entry: StaleEntry) {
+    /// - Parameter created: In nanoseconds since 1970.
+    init(_ value: Value, created: Int64, tags: [String: String], isStale: Bool) {
       self.value = value
-      tags = entry.tags
-      created = Date(nanoseconds: entry.created)
-      age = .nanoseconds(max(0, WallClock.now.subtractingSaturated(entry.created)))
+      age = .nanoseconds(max(0, WallClock.now.subtractingSaturated(created)))
+      self.isStale = isStale
+      self.tags = tags
     }
-  }
-
-  /// Where a fetch produces the new value of an entry that has expired.
-  public enum Refresh: Sendable {
-    /// In a task of its own. The fetch returns the old value at once.
-    case inBackground
   }
 }
 

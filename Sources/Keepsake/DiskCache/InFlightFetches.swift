@@ -4,8 +4,11 @@ internal import Synchronization
 /// it.
 ///
 /// The first call becomes the producer and the rest wait. If the producer's task is cancelled, the
-/// next waiter takes over. There is one instance per process because the producer of one cache may
-/// fetch from another, and waiting in a circle must be detected across caches.
+/// next waiter takes over. Once a producer has taken longer than its timeout, no call waits for it,
+/// and the next one produces the value, too.
+///
+/// There is one instance per process because the producer of one cache may fetch from another, and
+/// waiting in a circle must be detected across caches.
 ///
 /// Continuations are resumed outside the lock, because cancelling a task may hold a lock of its
 /// own.
@@ -14,9 +17,11 @@ package final class InFlightFetches: Sendable {
 
   /// How a call of `fetch` continues after it has joined.
   enum Outcome: Sendable {
-    /// The value in its stored form; nil if nil was produced.
-    case value(StoredValue?)
+    /// What the producer has found or made.
+    case found(FoundEntry)
     case failure(any Error)
+    /// The producer has taken longer than its timeout.
+    case timedOut(Duration)
     /// This call has to produce the value.
     case produce
     case cancelled
@@ -36,14 +41,38 @@ package final class InFlightFetches: Sendable {
   /// One call of `fetch`.
   package struct Call: Hashable, Sendable {
     let target: Target
+    /// For how long other calls wait while this one produces the value.
+    let timeout: Duration
     fileprivate let id: UInt64
   }
 
   typealias FetchID = UInt64
 
+  typealias Waiter = (call: Call, continuation: CheckedContinuation<Outcome, Never>)
+
   struct Fetch {
-    var producer: Call
-    var waiters: [(call: Call, continuation: CheckedContinuation<Outcome, Never>)] = []
+    private(set) var producer: Call
+    var waiters: [Waiter] = []
+    private(set) var deadline: ContinuousClock.Instant
+    /// Whether the producer has taken longer than its timeout.
+    var isOverdue = false
+    /// What happens then.
+    var timeoutActions: [@Sendable () -> Void] = []
+
+    init(producer: Call) {
+      self.producer = producer
+      deadline = .now + producer.timeout
+    }
+
+    /// Makes another call the producer.
+    mutating func passOn(to call: Call) {
+      self = Fetch(producer: call, waiters: waiters)
+    }
+
+    private init(producer: Call, waiters: [Waiter]) {
+      self.init(producer: producer)
+      self.waiters = waiters
+    }
   }
 
   struct State {
@@ -57,6 +86,10 @@ package final class InFlightFetches: Sendable {
     /// The fetches that a producing call waits for, because its producer fetches them in turn.
     var dependencies: [Call: [FetchID]] = [:]
     var lastID: UInt64 = 0
+    /// When to look for producers that have taken too long.
+    var looks: [ContinuousClock.Instant] = []
+    /// Those of ``looks`` that are not scheduled yet.
+    var newLooks: [ContinuousClock.Instant] = []
 
     mutating func makeID() -> UInt64 {
       lastID += 1
@@ -66,9 +99,30 @@ package final class InFlightFetches: Sendable {
     /// Starts a fetch with this call as its producer.
     mutating func start(_ call: Call) {
       let id = makeID()
-      fetches[id] = Fetch(producer: call)
+      let fetch = Fetch(producer: call)
+      fetches[id] = fetch
       current[call.target] = id
       fetchIDs[call] = id
+      look(at: fetch.deadline)
+    }
+
+    /// The fetch of a key for which calls can wait.
+    func running(_ target: Target) -> FetchID? {
+      current[target].flatMap { fetches[$0]?.isOverdue == false ? $0 : nil }
+    }
+
+    /// Makes another call the producer of a fetch.
+    mutating func passOn(_ id: FetchID, to call: Call) {
+      fetches[id]?.passOn(to: call)
+      fetchIDs[call] = id
+      if let fetch = fetches[id] { look(at: fetch.deadline) }
+    }
+
+    /// Has somebody look at that time, unless there is an earlier look, which plans the next one.
+    mutating func look(at time: ContinuousClock.Instant) {
+      if looks.contains(where: { $0 <= time }) { return }
+      looks.append(time)
+      newLooks.append(time)
     }
 
     /// The fetch whose value this call produces.
@@ -107,14 +161,18 @@ package final class InFlightFetches: Sendable {
 
   /// Runs `body`, which may start or detach fetches.
   private func change<R>(_ body: (inout State) -> R) -> R {
-    state.withLock { state in
-      defer { currentCount.store(state.current.count, ordering: .sequentiallyConsistent) }
-      return body(&state)
+    let (result, looks) = state.withLock { state in
+      let result = body(&state)
+      currentCount.store(state.current.count, ordering: .sequentiallyConsistent)
+      defer { state.newLooks = [] }
+      return (result, state.newLooks)
     }
+    for time in looks { BackgroundWork.run(after: time - .now) { [self] in endOverdue(time) } }
+    return result
   }
 
-  func makeCall(to target: Target) -> Call {
-    state.withLock { Call(target: target, id: $0.makeID()) }
+  func makeCall(to target: Target, timeout: Duration) -> Call {
+    state.withLock { Call(target: target, timeout: timeout, id: $0.makeID()) }
   }
 
   /// Suspends until the value has been produced, or until this call has to produce it.
@@ -127,7 +185,7 @@ package final class InFlightFetches: Sendable {
       await withCheckedContinuation { continuation in
         let outcome: Outcome? = change { state in
           if state.cancelled.remove(call) != nil { return .cancelled }
-          guard let id = state.current[call.target] else {
+          guard let id = state.running(call.target) else {
             state.start(call)
             return .produce
           }
@@ -154,16 +212,7 @@ package final class InFlightFetches: Sendable {
     }
   }
 
-  /// Makes the call the producer of its key; false if there is one.
-  func lead(_ call: Call) -> Bool {
-    change { state in
-      if state.current[call.target] != nil { return false }
-      state.start(call)
-      return true
-    }
-  }
-
-  func isFetching(_ target: Target) -> Bool { state.withLock { $0.current[target] != nil } }
+  func isFetching(_ target: Target) -> Bool { state.withLock { $0.running(target) != nil } }
 
   private func removeDependency(of producers: [Call], on call: Call) {
     state.withLock { state in
@@ -200,11 +249,66 @@ package final class InFlightFetches: Sendable {
         _ = state.removeFetch(id)
         return nil
       }
-      state.fetches[id]?.producer = next.call
       state.fetches[id]?.waiters.removeFirst()
+      state.passOn(id, to: next.call)
       return next.continuation
     }
     next?.resume(returning: .produce)
+  }
+
+  /// Resumes all waiters with an old value, and makes a new call the producer of the new one.
+  ///
+  /// - Returns: That call; nil if the key was set or removed in the meantime.
+  func passOn(_ call: Call, with outcome: Outcome) -> Call? {
+    let (next, waiters) = change { state -> (Call?, [Waiter]) in
+      guard let id = state.fetchID(producedBy: call) else { return (nil, []) }
+      let waiters = state.fetches[id]?.waiters ?? []
+      guard state.current[call.target] == id else {
+        _ = state.removeFetch(id)
+        return (nil, waiters)
+      }
+      state.fetches[id]?.waiters = []
+      let next = Call(target: call.target, timeout: call.timeout, id: state.makeID())
+      state.passOn(id, to: next)
+      return (next, waiters)
+    }
+    for waiter in waiters { waiter.continuation.resume(returning: outcome) }
+    return next
+  }
+
+  // MARK: Producers that take too long
+
+  /// Has `action` run once the producer has taken longer than its timeout.
+  func onTimeout(of call: Call, _ action: @escaping @Sendable () -> Void) {
+    let isOverdue = state.withLock { state in
+      guard let id = state.fetchID(producedBy: call) else { return false }
+      state.fetches[id]?.timeoutActions.append(action)
+      return state.fetches[id]?.isOverdue ?? false
+    }
+    if isOverdue { action() }
+  }
+
+  /// Ends the waits for the producers that have taken too long.
+  private func endOverdue(_ look: ContinuousClock.Instant) {
+    let overdue = change { state in
+      state.looks.removeAll { $0 == look }
+      let now = ContinuousClock.now
+      var overdue: [Fetch] = []
+      for (id, fetch) in state.fetches where !fetch.isOverdue && fetch.deadline <= now {
+        overdue.append(fetch)
+        state.fetches[id]?.isOverdue = true
+        state.fetches[id]?.waiters = []
+      }
+      let next = state.fetches.values.lazy.filter { !$0.isOverdue }.map(\.deadline).min()
+      if let next { state.look(at: next) }
+      return overdue
+    }
+    for fetch in overdue {
+      for waiter in fetch.waiters {
+        waiter.continuation.resume(returning: .timedOut(fetch.producer.timeout))
+      }
+      for action in fetch.timeoutActions { action() }
+    }
   }
 
   /// Forgets a call that is about to return.

@@ -26,6 +26,14 @@ final class MemoryCache: CacheEngine {
     }
 
     var size: Int { payload?.bytes.count ?? 0 }
+
+    /// nil for a record that there is no value.
+    var cached: CachedEntry? {
+      payload.map {
+        CachedEntry(
+          payload: $0, created: created, expires: expires, tags: details?.tags ?? [:])
+      }
+    }
   }
 
   private struct State {
@@ -121,22 +129,17 @@ final class MemoryCache: CacheEngine {
     return payload
   }
 
-  func find(_ key: String, noValue: Bool) -> CacheLookup {
+  func find(_ key: String, noValue: Bool, tags: Bool) -> CacheLookup {
     CacheLookup(lookUp(key, noValue: noValue))
   }
 
   private func lookUp(_ key: String, noValue: Bool) -> FoundEntry {
-    if let payload = find(key, isUse: true)?.payload { return .fresh(payload) }
+    if let entry = find(key, isUse: true), let found = entry.cached { return .fresh(found) }
     return state.withLock { state in
-      let now = WallClock.now
-      guard let entry = state.entries[Array(key.utf8)], !entry.isOver(at: now) else {
+      guard let entry = state.entries[Array(key.utf8)], !entry.isOver(at: WallClock.now) else {
         return .missing
       }
-      guard let payload = entry.payload else { return noValue ? .noValue : .missing }
-      return .stale(
-        StaleEntry(
-          payload: payload, created: entry.created, expired: entry.expires,
-          tags: entry.details?.tags ?? [:]))
+      return entry.cached.map { .stale($0) } ?? (noValue ? .noValue : .missing)
     }
   }
 
@@ -176,7 +179,7 @@ final class MemoryCache: CacheEngine {
   }
 
   func renew(
-    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     try state.withLock { state throws(StorageError) in
       let key = Array(key.utf8)

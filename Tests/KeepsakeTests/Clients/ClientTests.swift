@@ -134,7 +134,9 @@ private let declarations = """
     let kept = try await DiskCache.fetch("k", expiry: .never) { old in
       old == nil ? .value(Article()) : .unchanged
     }
-    let gone: Article? = try await DiskCache.fetch("k", expiry: .never) { _ in .gone }
+    let gone: DiskCache.CachedValue<Article>? = try await DiskCache.fetch("k", expiry: .never) {
+      _ in .gone
+    }
     _ = (kept, gone)
     Defaults[.fontSize] += Defaults.get(.fontSize) + Defaults.int("size", default: 1)
     let total: Int = try Defaults.update(.fontSize) { $0 += 1 } + Defaults.shared.get(.fontSize)
@@ -246,7 +248,7 @@ private let wrongCalls = [
   ),
   (
     #"let a: Article? = try await DiskCache.fetch("k", expiry: .never) { old in old!.value }"#,
-    "'fetch(_:expiry:keptFor:nilExpiry:staleIfFailing:cache:isolation:_:)' is unavailable: "
+    "'fetch(_:expiry:staleIfFailing:keptFor:nilExpiry:timeout:cache:isolation:_:)' is unavailable: "
       + "The closure gets the old entry, so it returns .value(…), .unchanged or .gone."
   ),
 ].map { (code: $0.0, message: $0.1) }

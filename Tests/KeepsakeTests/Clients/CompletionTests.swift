@@ -92,7 +92,7 @@ private let fragments = [
   ("let page = try DiskCache.shared.get(.¦)", entries),
   ("try await DiskCache.shared.fetch(.¦)", entries),
   ("let page = try await DiskCache.shared.fetch(.¦) { Article() }", entries),
-  ("try await DiskCache.fetch(.¦, refresh: .inBackground)", entries),
+  ("try await DiskCache.fetch(.¦, staleFor: .hours(1))", entries),
 ].map { Fragment(code: $0, expectedKeys: $1) }
 
 /// A language server with one open file, which imports the library that the tests were built with.

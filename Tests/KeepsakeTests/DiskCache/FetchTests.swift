@@ -97,7 +97,9 @@ private struct Failure: Error {}
     let fetches = InFlightFetches.shared
     // With many fetches, counting waiters holds the lock, so that the cancellation handler has to
     // wait for it as long as the producer does.
-    let others = (0..<200).map { fetches.makeCall(to: .init(store, "other\($0)")) }
+    let others = (0..<200).map {
+      fetches.makeCall(to: .init(store, "other\($0)"), timeout: .minutes(5))
+    }
     for other in others { _ = await fetches.join(other) }
     defer {
       for other in others {
@@ -137,6 +139,71 @@ private struct Failure: Error {}
       await #expect(throws: CancellationError.self) { try await producer.value }
       DiskCache.remove("k")
     }
+  }
+
+  // MARK: Producers that take too long
+
+  /// Runs `wait` while a producer of the key waits for the gate, and again with a longer timeout if
+  /// that was too short for it to begin in time.
+  private func whileProducing(
+    _ store: DiskCache.Store, _ wait: () async -> Result<String, any Error>,
+    then check: (Gate, Task<String, any Error>, any Error) async throws -> Void
+  ) async throws {
+    var timeout = Duration.milliseconds(50)
+    while timeout < .seconds(60) {
+      let gate = Gate()
+      let producer = Task { [timeout] in
+        try await store.fetch("k", timeout: timeout) { () async throws -> String in
+          await gate.pass()
+          return "late"
+        }
+      }
+      try await self.wait { await gate.entered == 1 }
+      if case .failure(let error) = await wait() { return try await check(gate, producer, error) }
+      await gate.open()
+      _ = try await producer.value
+      try store.remove("k")
+      timeout = timeout * 2
+    }
+    Issue.record("no call waited")
+  }
+
+  @Test(arguments: [true, false])
+  func noCallWaitsForAProducerThatTakesTooLong(isReplaced: Bool) async throws {
+    let store = DiskCache.shared
+    try await whileProducing(store) {
+      await Task { try await store.fetch("k") { "second" } }.result
+    } then: { gate, producer, error in
+      let error = try #require(error as? StorageError)
+      #expect(error.code == .timedOut && error.key == "k" && error.operation == "fetch")
+      if isReplaced { #expect(try await store.fetch("k") { "next" } == "next") }
+      await gate.open()
+      // It is stored unless a later producer was faster.
+      #expect(try await producer.value == "late")
+      #expect(try store.model("k") == (isReplaced ? "next" : "late"))
+    }
+    #expect(InFlightFetches.shared.isEmpty(for: store))
+  }
+
+  @Test func aProducerThatWaitsForItselfGetsAnError() async throws {
+    let store = DiskCache.shared
+    var timeout = Duration.milliseconds(50)
+    while timeout < .seconds(60) {
+      let result = await Task { [timeout] in
+        try await store.fetch("k", timeout: timeout) {
+          try await Task.detached { try await store.fetch("k") { "own" } }.value
+        }
+      }.result
+      if case .failure(let error) = result {
+        #expect((error as? StorageError)?.code == .timedOut)
+        #expect(InFlightFetches.shared.isEmpty(for: store))
+        return
+      }
+      // The inner call came so late that it did not have to wait.
+      try store.remove("k")
+      timeout = timeout * 2
+    }
+    Issue.record("no call waited")
   }
 
   @Test func cancellingAllCallsLeavesNothingBehind() async throws {

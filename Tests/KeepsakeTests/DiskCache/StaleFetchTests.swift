@@ -252,16 +252,15 @@ private final class Probe: Sendable {
     }
   }
 
-  @Test func typedKeysHaveBothTimes() async throws {
-    let key = DiskCache.Key<String>(
-      "k", expiry: .minutes(5), staleFor: .hours(1), staleIfFailing: .hours(2))
-    #expect(key.staleFor == .hours(1) && key.staleIfFailing == .hours(2))
+  @Test func typedKeysHaveTheSameForms() async throws {
+    let key = DiskCache.Key<String>("k", expiry: .minutes(5), staleIfFailing: .hours(2))
+    #expect(key.staleIfFailing == .hours(2))
     DiskCache[key] = "old"
     let entry = try #require(try DiskCache.shared.entry(key))
     #expect(entry.keptUntil == entry.expires?.addingTimeInterval(7_200))
     try await after(6) { () async throws in
       let probe = Probe()
-      // The producer's own call waits; all others have the old value.
+      // The call that produces waits; one that accepts the old value does not.
       let producer = Task {
         try await DiskCache.fetch(key) {
           await probe.gate.pass()
@@ -269,18 +268,122 @@ private final class Probe: Sendable {
         }
       }
       try await wait { InFlightFetches.shared.isFetching(.init(DiskCache.shared, "k")) }
-      #expect(try await DiskCache.fetch(key) { "unused" } == "old")
-      #expect(try await DiskCache.fetch(key, refresh: .inBackground) { "unused" } == "old")
+      #expect(try await DiskCache.fetch(key, staleFor: .hours(1)) { "unused" } == "old")
       await probe.gate.open()
       #expect(try await producer.value == "new")
     }
     try await after(12) { () async throws in
-      #expect(try await DiskCache.fetch(key, refresh: .inBackground) { "newer" } == "new")
+      #expect(try await DiskCache.fetch(key, staleFor: .hours(1)) { "newer" } == "new")
       try await wait { DiskCache[key] == "newer" }
+      try await wait { InFlightFetches.shared.isEmpty(for: DiskCache.shared) }
+    }
+    try await after(18) { () async throws in
+      let hit = try await DiskCache.fetch(key) { old in
+        #expect(old?.value == "newer" && old?.isStale == true && old?.age == .minutes(6))
+        return .unchanged(tags: ["t": "1"])
+      }
+      #expect(hit?.value == "newer" && hit?.isStale == false && hit?.tags == ["t": "1"])
     }
     let plain = DiskCache.Key<String>("plain", expiry: .minutes(5))
     DiskCache[plain] = "v"
     #expect(try DiskCache.shared.entry(plain)?.keptUntil == nil)
+  }
+
+  /// A hit has what was stored with the value, whether it was just verified or is known.
+  @Test(arguments: [DiskCache.Name.standard, .memory])
+  func aValueHasItsAgeAndTags(cache: DiskCache.Name) async throws {
+    let store = DiskCache.named(cache)
+    func fetch(_ value: String) async throws -> DiskCache.CachedValue<String>? {
+      try await DiskCache.fetch(
+        "k", expiry: .minutes(5), staleFor: .hours(1), cache: cache
+      ) { (_: DiskCache.CachedValue<String>?) in .value(value, tags: ["v": value]) }
+    }
+    try await after(0) { () async throws in
+      let new = try await fetch("a")
+      #expect(new?.value == "a" && new?.tags == ["v": "a"] && new?.age == .zero)
+      #expect(new?.isStale == false)
+    }
+    try await after(2) { () async throws in
+      for _ in 0..<2 {
+        let hit = try await fetch("unused")
+        #expect(hit?.value == "a" && hit?.tags == ["v": "a"] && hit?.age == .minutes(2))
+        #expect(hit?.isStale == false)
+      }
+    }
+    try await after(6) { () async throws in
+      let old = try await fetch("b")
+      #expect(old?.value == "a" && old?.tags == ["v": "a"] && old?.age == .minutes(6))
+      #expect(old?.isStale == true)
+      try await wait { InFlightFetches.shared.isEmpty(for: store) }
+      let new = try await fetch("unused")
+      #expect(new?.value == "b" && new?.isStale == false)
+    }
+  }
+
+  /// A call that accepts no old value does not get one from a call that does.
+  @Test func aStrictCallWaitsForTheNewValue() async throws {
+    let store = DiskCache.shared
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let probe = Probe()
+      @Sendable func produce() async throws -> String {
+        probe.count.withLock { $0 += 1 }
+        await probe.gate.pass()
+        return "new"
+      }
+      let old = try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1), produce)
+      #expect(old == "old")
+      let strict = Task { try await store.fetch("k", expiry: .minutes(5), produce) }
+      try await wait { InFlightFetches.shared.waiterCount(of: store) == 1 }
+      await probe.gate.open()
+      #expect(try await strict.value == "new")
+      #expect(probe.count.withLock { $0 } == 1)
+    }
+  }
+
+  /// What is set between the look-up and the producer is newer than what the producer makes.
+  @Test func aSetDuringTheLookUpWins() async throws {
+    let store = DiskCache.shared
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let isFirst = Locked(true)
+      let plan = FaultPlan { event in
+        // The look-up has begun.
+        let begins = isFirst.withLock { isFirst in
+          defer { if event.call == .read { isFirst = false } }
+          return isFirst && event.call == .read
+        }
+        if begins {
+          FaultPlan.$current.withValue(nil) {
+            #expect(throws: Never.self) { try store.set("set", forKey: "k") }
+          }
+        }
+        return .proceed
+      }
+      _ = try await FaultPlan.$current.withValue(plan) {
+        try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) { "produced" }
+      }
+      #expect(!isFirst.withLock { $0 })
+      try await wait { InFlightFetches.shared.isEmpty(for: store) }
+      #expect(try store.model("k") == "set")
+    }
+  }
+
+  @Test func aProducerInTheBackgroundIsCancelledAfterItsTimeout() async throws {
+    let store = DiskCache.shared
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try await after(6) { () async throws in
+      let old = try await store.fetch(
+        "k", expiry: .minutes(5), staleFor: .hours(1), timeout: .milliseconds(20)
+      ) { () async throws -> String in
+        // On a busy machine it is cancelled before it begins.
+        try await waitForCancellation()
+        return "late"
+      }
+      #expect(old == "old")
+      try await wait { InFlightFetches.shared.isEmpty(for: store) }
+      #expect(!store.backoff.isWaiting("k"), "a cancellation is no failure")
+    }
   }
 
   @Test @MainActor func aBackgroundFetchEncodesInTheCallersIsolation() async throws {

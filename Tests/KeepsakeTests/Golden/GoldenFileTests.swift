@@ -263,7 +263,7 @@ import Testing
     let entry = try #require(try store.entry("page"))
     #expect(entry.tags == ["type": "text/plain", "etag": "\"33a64df5\"", "n\u{E9}": ""])
     #expect(entry.keptUntil == entry.expires?.addingTimeInterval(3_600))
-    guard case .noValue = try store.engine.find("nobody", noValue: true).found else {
+    guard case .noValue = try store.engine.find("nobody", noValue: true, tags: false).found else {
       Issue.record("no record that there is no value")
       return
     }

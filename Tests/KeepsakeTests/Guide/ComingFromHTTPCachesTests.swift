@@ -56,12 +56,14 @@ import Testing
       try await download()
     }
     #expect([a, b, c, d] == [body, body, body, body])
-    let e: Data? = try await DiskCache.fetch("e", expiry: .hours(1), nilExpiry: .minutes(1)) { nil }
+    let e = try await DiskCache.fetch("e", expiry: .hours(1), nilExpiry: .minutes(1)) {
+      (_: DiskCache.CachedValue<Data>?) in .gone
+    }
     #expect(e == nil)
-    let f: Data? = try await DiskCache.fetch("f", expiry: .never) { old in
+    let f = try await DiskCache.fetch("f", expiry: .never) { (old: DiskCache.CachedValue<Data>?) in
       if old?.tags["etag"] == etag { return .unchanged }
       return .value(body, tags: ["etag": etag], expiry: .minutes(1))
     }
-    #expect(try f == body && DiskCache.shared.entry("f")?.tags == ["etag": etag])
+    #expect(try f?.value == body && DiskCache.shared.entry("f")?.tags == ["etag": etag])
   }
 }

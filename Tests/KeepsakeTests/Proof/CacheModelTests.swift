@@ -76,7 +76,7 @@ extension CacheModel {
     return CacheUnderTest.FetchCalls(
       renew: { key in
         let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
-          try store.engine.find(key, noValue: true).found
+          try store.engine.find(key, noValue: true, tags: false).found
         }
         guard case .stale(let entry) = found else { return }
         _ = try store.engine.renew(entry, forKey: key, options, hook: commitDirectly)

@@ -336,7 +336,7 @@ extension PowerCutWorkload {
       let entry = try #require(try cache.entry(key), "\(key) is listed")
       size += (entry.size + 4_095) / 4_096 * 4_096 + 4_096
     }
-    if case .noValue = try cache.engine.find(ModelKeys.all[0], noValue: true).found {
+    if case .noValue = try cache.engine.find(ModelKeys.all[0], noValue: true, tags: false).found {
       size += 4_096
     }
     let total = try cache.totalSize

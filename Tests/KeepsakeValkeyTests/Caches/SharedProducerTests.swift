@@ -161,7 +161,7 @@ import Testing
       #expect(old?.value == "a" && old?.tags == ["etag": "x"])
       return DiskCache.FetchResult<String>.unchanged
     }
-    #expect(value == "a")
+    #expect(value?.value == "a")
     #expect(try stores[0].model("k") == "a" && stores[1].model("k") == "a")
     #expect(try stores[0].entry("k")?.tags == ["etag": "x"])
   }

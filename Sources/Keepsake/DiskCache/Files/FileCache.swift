@@ -169,27 +169,49 @@ package final class FileCache: CacheEngine {
     return Payload(bytes: data, kind: entry.kind)
   }
 
-  package func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
-    CacheLookup(try lookUp(key, noValue: noValue).found)
+  package func find(
+    _ key: String, noValue: Bool, tags: Bool
+  ) throws(StorageError) -> CacheLookup {
+    CacheLookup(try lookUp(key, noValue: noValue, tags: tags).found)
   }
 
   /// Finds an entry without counting that.
   package func lookUp(
-    _ key: String, noValue: Bool
+    _ key: String, noValue: Bool, tags: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
-    switch try lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
-    case .found(let entry, let data?):
-      return (.fresh(Payload(bytes: data, kind: entry.kind)), PresentEntry(entry))
-    case .stale(let entry, let data?, let details):
-      let stale = StaleEntry(
-        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
-        expired: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
-        tags: details.tags, version: details.version)
-      return (.stale(stale), PresentEntry(entry, version: details.version))
-    default: break
+    // Repeated if the entry is replaced before its tags are read.
+    for attempt in 1...3 {
+      switch try lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
+      case .found(let entry, let data?):
+        var details: EntryDetails?
+        if tags, entry.hasDetails {
+          details = try self.details(of: key, entry)
+          if details == nil, attempt < 3 { continue }
+        }
+        let payload = Payload(bytes: data, kind: entry.kind)
+        let found = CachedEntry(
+          payload: payload, created: entry.created, tags: details?.tags ?? [:])
+        return (.fresh(found), PresentEntry(entry))
+      case .stale(let entry, let data?, let details):
+        let found = CachedEntry(
+          payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+          expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
+          tags: details.tags, version: details.version)
+        return (.stale(found), PresentEntry(entry, version: details.version))
+      default: break
+      }
+      break
     }
     if noValue, let present = try recordOfNoValue(key) { return (.noValue, present) }
     return (.missing, nil)
+  }
+
+  /// The details of an entry that was found; nil if it was changed since.
+  private func details(
+    of key: String, _ entry: VerifiedEntry
+  ) throws(StorageError) -> EntryDetails? {
+    guard let cache = try openCache() else { return nil }
+    return try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
   }
 
   /// The record that there is no value, unless it has expired.
@@ -260,13 +282,12 @@ package final class FileCache: CacheEngine {
   }
 
   package func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard let cache = try openCache() else { return nil }
     // Repeated if the entry is replaced between the two look-ups.
     for _ in 0..<3 {
-      guard case .found(let entry, _) = try cache.lookUp(key, []) else { return nil }
+      guard case .found(let entry, _) = try lookUp(key, []) else { return nil }
       var details: EntryDetails?
       if entry.hasDetails {
-        details = try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
+        details = try self.details(of: key, entry)
         if details == nil { continue }
       }
       return DiskCache.Entry(
@@ -311,7 +332,7 @@ package final class FileCache: CacheEngine {
   }
 
   package func renew(
-    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     try withOpenCacheForWriting { cache throws(StorageError) in
       try cache.renew(stale, forKey: key, options, hook: hook)

@@ -109,7 +109,7 @@ extension OpenCache {
   ///
   /// - Returns: Whether the entry is still that one.
   func renew(
-    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     let name = try EntryName(key: key, rules: rules)
     let created = WallClock.now

@@ -4,14 +4,14 @@ internal import Synchronization
 
 extension TieredCache {
   func read(_ key: String) throws(StorageError) -> Payload? {
-    let result = try find(key, noValue: false)
+    let result = try find(key, noValue: false, tags: false)
     counts.add(result)
-    if case .fresh(let payload) = result.found { return payload }
+    if case .fresh(let entry) = result.found { return entry.payload }
     return nil
   }
 
-  func find(_ key: String, noValue: Bool) throws(StorageError) -> CacheLookup {
-    let result = try lookUp(key)
+  func find(_ key: String, noValue: Bool, tags: Bool) throws(StorageError) -> CacheLookup {
+    let result = try lookUp(key, tags: tags)
     if case .noValue = result.found, !noValue {
       return CacheLookup(.missing, isFromServer: result.isFromServer)
     }
@@ -86,15 +86,15 @@ extension TieredCache {
 
   // MARK: Both tiers
 
-  private func lookUp(_ key: String) throws(StorageError) -> CacheLookup {
+  private func lookUp(_ key: String, tags: Bool) throws(StorageError) -> CacheLookup {
     followOnce()
-    let (found, present) = try files.lookUp(key, noValue: true)
+    let (found, present) = try files.lookUp(key, noValue: true, tags: tags)
     switch found {
     case .fresh, .noValue:
       if let present, try isCurrent(key, present, isUse: true) { return CacheLookup(found) }
     case .stale, .missing: break
     }
-    return try compare(key, found, present)
+    return try compare(key, found, present, tags: tags)
   }
 
   /// Whether an entry of this machine is known to be current.
@@ -137,7 +137,7 @@ extension TieredCache {
   /// Compares what this machine has with what the server has. The server's entry wins unless the
   /// server is unreachable.
   private func compare(
-    _ key: String, _ local: FoundEntry, _ found: PresentEntry?
+    _ key: String, _ local: FoundEntry, _ found: PresentEntry?, tags: Bool
   ) throws(StorageError) -> CacheLookup {
     let call = withOrder { $0.beginQuestion(key) }
     defer { withOrder { $0.endQuestion(call) } }
@@ -145,7 +145,7 @@ extension TieredCache {
       try files.withVersion(found, key)
     }
     if let present, !sendsPending(present, call) {
-      return CacheLookup(try usableEntry(key, local, present))
+      return CacheLookup(try usableEntry(key, local, present, tags: tags))
     }
     let changes = try files.changes(near: key)
     var isWhole = present == nil
@@ -160,7 +160,7 @@ extension TieredCache {
       case .nothing:
         removeOutdated(key, present)
         return CacheLookup(.missing, isFromServer: true)
-      case nil, .overtaken: return CacheLookup(try usableEntry(key, local, present))
+      case nil, .overtaken: return CacheLookup(try usableEntry(key, local, present, tags: tags))
       }
       let isFresh = shared.isFresh(remaining: bytes.remaining)
       if let present, shared.version == present.version {
@@ -170,7 +170,7 @@ extension TieredCache {
           if !isFresh { return CacheLookup(local, isFromServer: true) }
           // Other machines have used it, which keeps it from expiring.
           store(entry.payload, shared, bytes.remaining, key, present, changes)
-          return CacheLookup(.fresh(entry.payload))
+          return CacheLookup(.fresh(entry))
         case .fresh, .noValue, .missing: break
         }
       }
@@ -178,8 +178,8 @@ extension TieredCache {
       case .payload:
         if let payload = shared.payload(in: bytes.bytes) {
           store(payload, shared, bytes.remaining, key, present, changes)
-          if isFresh { return CacheLookup(.fresh(payload), isFromServer: true) }
-          return CacheLookup(.stale(shared.stale(payload, bytes.remaining)), isFromServer: true)
+          let entry = shared.cached(payload, bytes.remaining)
+          return CacheLookup(isFresh ? .fresh(entry) : .stale(entry), isFromServer: true)
         }
         if !isWhole, bytes.bytes.count >= SharedEntry.headCount {
           isWhole = true
@@ -259,7 +259,7 @@ extension TieredCache {
   ///
   /// - Parameter present: What was found.
   private func usableEntry(
-    _ key: String, _ local: FoundEntry, _ present: PresentEntry?
+    _ key: String, _ local: FoundEntry, _ present: PresentEntry?, tags: Bool
   ) throws(StorageError) -> FoundEntry {
     let call = withOrder { $0.begin(key) }
     guard let now = try files.presentEntry(key) else { return .missing }
@@ -267,7 +267,7 @@ extension TieredCache {
       return withOrder { $0.use(key, now.version, since: call) } ? local : .missing
     }
     // It has been replaced since it was found.
-    let (found, next) = try files.lookUp(key, noValue: true)
+    let (found, next) = try files.lookUp(key, noValue: true, tags: tags)
     guard let next else { return .missing }
     let version = try files.withVersion(next, key).version
     return withOrder { $0.use(key, version, since: call) } ? found : .missing
@@ -333,11 +333,11 @@ extension TieredCache {
     case .missing(let isFromServer): return .missing(isFromServer: isFromServer)
     case .here(let found): return .here(found)
     case .onServer:
-      let result = try lookUp(key)
-      guard case .fresh(let payload) = result.found else {
+      let result = try lookUp(key, tags: false)
+      guard case .fresh(let entry) = result.found else {
         return .missing(isFromServer: result.isFromServer)
       }
-      return .copied(payload, isFromServer: result.isFromServer)
+      return .copied(entry.payload, isFromServer: result.isFromServer)
     }
   }
 
@@ -440,10 +440,10 @@ extension TieredCache {
 }
 
 extension SharedEntry {
-  fileprivate func stale(_ payload: Payload, _ remaining: Int64) -> StaleEntry {
-    StaleEntry(
+  fileprivate func cached(_ payload: Payload, _ remaining: Int64) -> CachedEntry {
+    CachedEntry(
       payload: payload, created: created,
-      expired: WallClock.now.addingSaturated(min(remaining, lifetime).subtractingSaturated(kept)),
+      expires: WallClock.now.addingSaturated(min(remaining, lifetime).subtractingSaturated(kept)),
       tags: details?.tags ?? [:], version: version)
   }
 }

@@ -25,7 +25,7 @@ extension TieredCache {
   }
 
   func renew(
-    _ stale: StaleEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     let payload = stale.payload
     try publish(payload.kind, payload.bytes, forKey: key, options) {

@@ -23,7 +23,7 @@ import Testing
   /// Gives an entry that is found stale a new life.
   private static func renew(_ key: String, _ store: DiskCache.Store) throws {
     let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
-      try store.engine.find(key, noValue: true).found
+      try store.engine.find(key, noValue: true, tags: false).found
     }
     guard case .stale(let entry) = found else { return }
     _ = try store.engine.renew(entry, forKey: key, day, hook: commitDirectly)

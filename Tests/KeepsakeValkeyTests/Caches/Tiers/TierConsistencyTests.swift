@@ -515,7 +515,9 @@ import Testing
 
   @Test func recordOfNoValueThatIsOutdatedIsNotUsed() async throws {
     func fetch(_ value: Int?) async throws -> Int? {
-      try await other.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) { value }
+      try await other.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) {
+        (_: DiskCache.CachedValue<Int>?) in .value(value)
+      }?.value
     }
     #expect(try await fetch(nil) == nil)
     try cache.set(1, forKey: "k")
@@ -590,7 +592,9 @@ import Testing
   }
 
   @Test func producedValueReplacesARecordOfNone() async throws {
-    let none: Int? = try await cache.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) { nil }
+    let none = try await cache.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) {
+      (_: DiskCache.CachedValue<Int>?) in .gone
+    }
     #expect(none == nil)
     #expect(try await other.fetch("k") { 1 } == 1)
     #expect(try cache.model("k") == 1)

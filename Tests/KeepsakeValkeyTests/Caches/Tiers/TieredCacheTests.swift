@@ -211,7 +211,7 @@ import Testing
     server.advance(by: 7_200)
     for _ in 0..<2 { #expect(try other.get("k") == nil) }
     #expect(!there.tier.takeCalls().contains("touch"))
-    let stale = try #require(try there.cache().tiers?.find("k", noValue: false).found)
+    let stale = try #require(try there.cache().tiers?.find("k", noValue: false, tags: false).found)
     guard case .stale = stale else { return #expect(Bool(false), "\(stale)") }
   }
 
