@@ -58,7 +58,7 @@ import Testing
     try one.set("", forKey: "")
     try one.set(Login(), forKey: "login")
     try one.set(large, forKey: "large")
-    for count in [4_000, 4_096, 5_000] {
+    for count in [4_000, 4_096, 4_097, 5_000] {
       try one.set(large.prefix(count), forKey: "of \(count) bytes")
     }
     try app.settle()
@@ -66,7 +66,7 @@ import Testing
       #expect(try store.get("token") == "tok" && store.get("") == "")
       #expect(try store.model("login") == Login())
       #expect(try store.getData("large") == large)
-      for count in [4_000, 4_096, 5_000] {
+      for count in [4_000, 4_096, 4_097, 5_000] {
         #expect(try store.getData("of \(count) bytes") == large.prefix(count))
       }
       #expect(try store.get("missing") == nil && !store.contains("missing"))

@@ -60,24 +60,35 @@ struct XAES: ~Copyable {
     try span.withUnsafeMutableBytes { box throws(StorageError) in
       try SystemRandom.fill(box[part: ..<nonceSize])
       Self.message(in: box).copyMemory(from: message)
-      try XAES(key: key).seal(box, authenticating: associatedData)
+      try associatedData.withBytes { data throws(StorageError) in
+        try XAES(key: key).seal(box, authenticating: data)
+      }
     }
     return box
   }
 
   /// Seals a message in its place in a box, which begins with a nonce that no other box of this key
   /// has.
+  ///
+  /// - Parameters:
+  ///   - part: A part of the message that is not in its place yet.
+  ///   - position: The place of that part in the message.
   func seal(
-    _ box: UnsafeMutableRawBufferPointer, authenticating associatedData: [UInt8]
+    _ box: UnsafeMutableRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
+    inserting part: UnsafeRawBufferPointer = .init(start: nil, count: 0), at position: Int = 0
   ) throws(StorageError) {
     guard box.count >= Self.overhead else {
       throw OpenSSL.inputError("the box has the wrong length")
     }
     let message = Self.message(in: box)
+    let (start, rest) = (message[part: ..<position], message[part: position...])
+    let end = rest[part: part.count...]
     try begin(
       .sealing, nonce: UnsafeRawBufferPointer(box)[part: ..<Self.nonceSize],
       authenticating: associatedData)
-    try update(UnsafeRawBufferPointer(message), into: message)
+    try update(UnsafeRawBufferPointer(start), into: start)
+    try update(part, into: rest)
+    try update(UnsafeRawBufferPointer(end), into: end)
     try finish(tag: box[part: (box.count - Self.tagSize)...])
   }
 
@@ -89,12 +100,14 @@ struct XAES: ~Copyable {
     _ box: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
     authenticating associatedData: [UInt8], into message: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
-    try XAES(key: key).open(box, authenticating: associatedData, into: message)
+    try associatedData.withBytes { data throws(StorageError) in
+      try XAES(key: key).open(box, authenticating: data, into: message)
+    }
   }
 
   /// Does the same. `message` may be in the box.
   func open(
-    _ box: UnsafeRawBufferPointer, authenticating associatedData: [UInt8],
+    _ box: UnsafeRawBufferPointer, authenticating associatedData: UnsafeRawBufferPointer,
     into message: UnsafeMutableRawBufferPointer
   ) throws(StorageError) -> Bool {
     guard box.count >= Self.overhead, message.count == box.count - Self.overhead else {
@@ -114,7 +127,7 @@ struct XAES: ~Copyable {
   /// Begins a message: derives its key, and includes the associated data in its tag.
   func begin(
     _ direction: Direction, nonce: UnsafeRawBufferPointer,
-    authenticating associatedData: [UInt8]
+    authenticating associatedData: UnsafeRawBufferPointer
   ) throws(StorageError) {
     guard nonce.count == Self.nonceSize else {
       throw OpenSSL.inputError("the nonce has the wrong length")
@@ -179,7 +192,7 @@ struct XAES: ~Copyable {
   /// Begins a message under a key of its own and a nonce of 12 bytes.
   func begin(
     _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
-    authenticating associatedData: [UInt8]
+    authenticating associatedData: UnsafeRawBufferPointer
   ) throws(StorageError) {
     guard key.count == Self.keySize, nonce.count == 12 else {
       throw OpenSSL.inputError("the key or the nonce has the wrong length")
@@ -193,7 +206,7 @@ struct XAES: ~Copyable {
     if associatedData.isEmpty { return }
     var count: Int32 = 0
     try EVP_CipherUpdate(
-      gcm, nil, &count, associatedData, try OpenSSL.length(associatedData.count)
+      gcm, nil, &count, associatedData.bytePointer, try OpenSSL.length(associatedData.count)
     ).check("AES-256-GCM")
   }
 

@@ -52,6 +52,9 @@ struct ByteWriter {
 
   mutating func append(_ bytes: [UInt8]) { bytes.withUnsafeBytes { append($0) } }
 
+  /// Leaves bytes as they are.
+  mutating func skip(_ skippedCount: Int) { count += skippedCount }
+
   mutating func appendZeros(_ zeroCount: Int) {
     memory[part: count..<(count + zeroCount)].initializeMemory(as: UInt8.self, repeating: 0)
     count += zeroCount

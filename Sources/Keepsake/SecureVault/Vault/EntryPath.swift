@@ -6,6 +6,8 @@ final class EntryPath: Sendable {
   let subpath: String
   let directoryName: String
   let fileName: String
+  /// Both names, as they are in the associated data: two strings take longer to write.
+  private let names: [UInt8]
   /// The byte of the lock file to lock. Two entries that share one merely wait for each other.
   let lockByte: Range<UInt64>
 
@@ -14,6 +16,10 @@ final class EntryPath: Sendable {
     path = Self.join(vault, subpath)
     self.directoryName = directoryName
     self.fileName = fileName
+    names = [UInt8](count: directoryName.utf8.count + fileName.utf8.count) { writer in
+      writer.append(directoryName)
+      writer.append(fileName)
+    }
     let byte = fileName.utf8.prefix(15).reduce(0) { $0 << 4 | (Hexadecimal.digit($1) ?? 0) }
     lockByte = byte..<(byte + 1)
   }
@@ -49,24 +55,29 @@ final class EntryPath: Sendable {
     case presence = 2
   }
 
-  /// The associated data of the names or the value, which ties the box to this path and to the
-  /// entry's header. The value's ends with the names box: so opening the value alone detects a
-  /// change of either.
+  /// Calls `body` with the associated data of the names or the value, which ties the box to this
+  /// path and to the entry's header. The value's ends with the names box: so opening the value
+  /// alone detects a change of either.
   ///
-  /// - Parameter start: The entry's header and names box.
-  func associatedData(
-    of box: Box, _ start: UnsafeRawBufferPointer, vaultID: [UInt8]
-  ) -> [UInt8] {
+  /// - Parameters:
+  ///   - start: The entry's header and names box.
+  ///   - body: Gets memory of the stack, as an array would take a tenth of a `get`.
+  func withAssociatedData<R>(
+    of box: Box, _ start: UnsafeRawBufferPointer, vaultID: [UInt8],
+    _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
+  ) throws(StorageError) -> R {
     let header = start[part: ..<EntryHeader.size]
     let namesBox = start[part: (box == .value ? EntryHeader.size : start.count)...]
-    let count = header.count + vaultID.count + 2 * Self.nameLength + 1 + namesBox.count
-    return [UInt8](count: count) { writer in
+    let count = header.count + vaultID.count + names.count + 1 + namesBox.count
+    return try withUnsafeTemporaryAllocation(byteCount: count, alignment: 1) {
+      memory throws(StorageError) in
+      var writer = ByteWriter(memory)
       writer.append(header)
       writer.append(vaultID)
-      writer.append(directoryName)
-      writer.append(fileName)
+      writer.append(names)
       writer.append(box.rawValue)
       writer.append(namesBox)
+      return try body(UnsafeRawBufferPointer(memory))
     }
   }
 

@@ -30,13 +30,16 @@ enum PaddedValue {
   }
 
   /// Writes a value with its prefix and its padding to memory of its padded length.
+  ///
+  /// - Parameter isCopied: Whether to write the value itself. Otherwise its place is left as it is.
   static func write(
-    _ kind: UInt8, _ value: UnsafeRawBufferPointer, to memory: UnsafeMutableRawBufferPointer
+    _ kind: UInt8, _ value: UnsafeRawBufferPointer, isCopied: Bool = true,
+    to memory: UnsafeMutableRawBufferPointer
   ) {
     var writer = ByteWriter(memory)
     writer.append(UInt64(kind))
     writer.append(UInt64(value.count))
-    writer.append(value)
+    if isCopied { writer.append(value) } else { writer.skip(value.count) }
     writer.appendZeros(memory.count - writer.count)
   }
 

@@ -18,12 +18,14 @@ final class PresenceKey {
   func seal(_ secret: NewSecret, vaultID: [UInt8]) throws(StorageError) -> SecretBytes {
     let box = try SecretBytes(
       count: PaddedValue.paddedLength(secret.value.count) + XAES.overhead)
-    try SystemRandom.fill(box.bytes[part: ..<XAES.nonceSize])
-    PaddedValue.write(secret.kind.rawValue, secret.value, to: XAES.message(in: box.bytes))
-    try XAES(key: bytes).seal(
-      box.bytes,
-      authenticating: KeyRing.presenceAssociatedData(
-        secret.service, secret.key, vaultID: vaultID))
+    let memory = box.bytes
+    try SystemRandom.fill(memory[part: ..<XAES.nonceSize])
+    PaddedValue.write(secret.kind.rawValue, secret.value, to: XAES.message(in: memory))
+    let associatedData = KeyRing.presenceAssociatedData(
+      secret.service, secret.key, vaultID: vaultID)
+    try associatedData.withBytes { data throws(StorageError) in
+      try XAES(key: bytes).seal(memory, authenticating: data)
+    }
     return box
   }
 }
@@ -31,13 +33,13 @@ final class PresenceKey {
 extension Vault {
   /// Asks the user for the passphrase of the key that opens an entry's value.
   func presenceKey(
-    for entry: borrowing OpenedEntry, reason: String
+    for entry: borrowing OpenedEntry, in header: VaultHeader, reason: String
   ) throws(StorageError) -> PresenceKey {
     guard entry.kind == PaddedValue.boxKind else {
       throw entry.path.damageError("its value is not sealed for user presence")
     }
-    guard let slot = entry.vaultHeader.presenceSlot else { throw presenceSlotMissing }
-    return try askForPresenceKey(in: slot, entry.vaultHeader, reason: reason)
+    guard let slot = header.presenceSlot else { throw presenceSlotMissing }
+    return try askForPresenceKey(in: slot, header, reason: reason)
   }
 
   private func askForPresenceKey(

@@ -9,12 +9,12 @@ extension Vault {
     _ service: String, _ key: String, reason: String?, expectsPresence: Bool = false
   ) throws(StorageError) -> OpenedEntry? {
     guard var entry = try findEntry(service, key, .value) else { return nil }
-    if entry.header.isPresenceRequired {
-      let presenceKey = try presenceKey(for: entry, reason: reason ?? "Read the secret \(key)")
+    if let header = entry.vaultHeader {
+      let presenceKey = try presenceKey(
+        for: entry, in: header, reason: reason ?? "Read the secret \(key)")
       try entry.openValue(
         under: presenceKey,
-        authenticating: KeyRing.presenceAssociatedData(
-          service, key, vaultID: entry.vaultHeader.vaultID))
+        authenticating: KeyRing.presenceAssociatedData(service, key, vaultID: header.vaultID))
     } else if expectsPresence {
       throw StorageError(
         .accessDenied, operation: "get", path: entry.path.path,

@@ -10,7 +10,8 @@ enum EntryPart { case names, value, all }
 /// must not keep the keys in memory.
 struct OpenedEntry: ~Copyable {
   let path: EntryPath
-  let vaultHeader: VaultHeader
+  /// nil unless the value requires the user's presence.
+  let vaultHeader: VaultHeader?
   let header: EntryHeader
   /// nil if they were not asked for.
   let names: EntryNames?
@@ -27,7 +28,8 @@ struct OpenedEntry: ~Copyable {
     _ header: EntryHeader, at path: EntryPath, in vaultHeader: VaultHeader, _ names: EntryNames?,
     _ box: consuming SecretBytes, _ cipher: consuming XAES?
   ) {
-    (self.path, self.vaultHeader, self.header, self.names) = (path, vaultHeader, header, names)
+    (self.path, self.header, self.names) = (path, header, names)
+    self.vaultHeader = header.isPresenceRequired ? vaultHeader : nil
     self.box = box
     self.cipher = cipher
   }
@@ -66,8 +68,9 @@ struct OpenedEntry: ~Copyable {
   mutating func openValue(
     under key: PresenceKey, authenticating associatedData: [UInt8]
   ) throws(StorageError) {
-    let isAuthentic = try XAES(key: key.bytes).open(
-      bytes, authenticating: associatedData, into: XAES.message(in: box.bytes[part: range]))
+    let isAuthentic = try XAES.open(
+      bytes, key: key.bytes, authenticating: associatedData,
+      into: XAES.message(in: box.bytes[part: range]))
     guard isAuthentic else { throw path.alteredError }
     try findValue(inBoxAt: range)
   }
@@ -137,16 +140,15 @@ extension VaultSession {
         header, at: path, in: self.header, names, try SecretBytes(count: 0), kept)
     }
     let box = try SecretBytes(count: header.valueLength)
-    if header.fileLength == count {
-      box.bytes.copyMemory(from: UnsafeRawBufferPointer(buffer)[part: valueStart..<count])
-    } else if try entry.read(from: valueStart, into: box.bytes) != box.bytes.count {
-      throw path.damageError("it is truncated")
+    var sealed = UnsafeRawBufferPointer(buffer)[part: valueStart..<count]
+    if header.fileLength > count {
+      sealed = UnsafeRawBufferPointer(box.bytes)
+      guard try entry.read(from: valueStart, into: box.bytes) == sealed.count else {
+        throw path.damageError("it is truncated")
+      }
     }
-    let isAuthentic = try cipher.open(
-      UnsafeRawBufferPointer(box.bytes),
-      authenticating: path.associatedData(of: .value, start, vaultID: self.header.vaultID),
-      into: XAES.message(in: box.bytes))
-    guard isAuthentic else { throw path.alteredError }
+    try openBox(
+      sealed, .value, of: start, at: path, with: cipher, into: XAES.message(in: box.bytes))
     var opened = OpenedEntry(header, at: path, in: self.header, names, box, nil)
     try opened.findValue(inBoxAt: 0..<header.valueLength)
     return opened
@@ -158,13 +160,22 @@ extension VaultSession {
   ) throws(StorageError) -> EntryNames {
     let box = start[part: EntryHeader.size...]
     let plaintext = try SecretBytes(count: box.count - XAES.overhead)
-    let isAuthentic = try cipher.open(
-      box, authenticating: path.associatedData(of: .names, start, vaultID: header.vaultID),
-      into: plaintext.bytes)
-    guard isAuthentic, let names = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
+    try openBox(box, .names, of: start, at: path, with: cipher, into: plaintext.bytes)
+    guard let names = EntryNames(UnsafeRawBufferPointer(plaintext.bytes)),
       try isPath(path, of: names.service, names.key)
     else { throw path.alteredError }
     return names
+  }
+
+  private func openBox(
+    _ box: UnsafeRawBufferPointer, _ kind: EntryPath.Box, of start: UnsafeRawBufferPointer,
+    at path: EntryPath, with cipher: borrowing XAES, into message: UnsafeMutableRawBufferPointer
+  ) throws(StorageError) {
+    let isAuthentic = try path.withAssociatedData(of: kind, start, vaultID: header.vaultID) {
+      data throws(StorageError) in
+      try cipher.open(box, authenticating: data, into: message)
+    }
+    guard isAuthentic else { throw path.alteredError }
   }
 
   /// A cipher under an entry key; nil if there is no key of this id.

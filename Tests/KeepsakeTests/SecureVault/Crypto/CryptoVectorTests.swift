@@ -134,7 +134,9 @@ import Testing
       let (sealed, tag) = try key.withBytes { key in
         try nonce.withBytes { nonce in
           let cipher = try XAES(key: key)
-          try cipher.begin(.sealing, key: key, nonce: nonce, authenticating: authenticated)
+          try authenticated.withBytes {
+            try cipher.begin(.sealing, key: key, nonce: nonce, authenticating: $0)
+          }
           let sealed = try Self.run(cipher, plaintext, size)
           var tag = [UInt8](repeating: 0, count: 16)
           try tag.withUnsafeMutableBytes { try cipher.finish(tag: $0) }
@@ -146,7 +148,9 @@ import Testing
         let (opened, isTrue) = try key.withBytes { key in
           try nonce.withBytes { nonce in
             let cipher = try XAES(key: key)
-            try cipher.begin(.opening, key: key, nonce: nonce, authenticating: authenticated)
+            try authenticated.withBytes {
+              try cipher.begin(.opening, key: key, nonce: nonce, authenticating: $0)
+            }
             let opened = try Self.run(cipher, sealed, size)
             var tag = tag
             if wrong { tag[15] ^= 1 }
@@ -182,7 +186,7 @@ import Testing
       let isTrue = try key.withBytes { key in
         try box.withBytes { box in
           let cipher = try XAES(key: key)
-          try cipher.begin(.opening, nonce: box[part: ..<24], authenticating: [])
+          try cipher.begin(.opening, nonce: box[part: ..<24], authenticating: box[part: ..<0])
           var output = [UInt8](repeating: 0, count: 32)
           try output.withUnsafeMutableBytes { try cipher.update(box[part: 24..<56], into: $0) }
           return try cipher.verify(tag: box[part: 56..<(56 + count)])
@@ -280,8 +284,10 @@ import Testing
   ) throws -> [UInt8] {
     var sealed = box[..<24] + message + Array(repeating: 0, count: 16)
     try key.withBytes { key in
-      try sealed.withUnsafeMutableBytes {
-        try XAES(key: key).seal($0, authenticating: authenticated)
+      try authenticated.withBytes { authenticated in
+        try sealed.withUnsafeMutableBytes {
+          try XAES(key: key).seal($0, authenticating: authenticated)
+        }
       }
     }
     return Array(sealed)

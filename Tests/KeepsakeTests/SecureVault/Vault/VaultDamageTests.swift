@@ -105,8 +105,9 @@ import Testing
         let output = try SecretBytes(count: message.count)
         let cipher = try XAES(key: key)
         try box.withBytes { box throws(StorageError) in
-          try cipher.begin(
-            .opening, nonce: box[part: ..<XAES.nonceSize], authenticating: [1, 2])
+          try [1, 2].withBytes { data throws(StorageError) in
+            try cipher.begin(.opening, nonce: box[part: ..<XAES.nonceSize], authenticating: data)
+          }
           let tagStart = box.count - XAES.tagSize
           try cipher.update(box[part: XAES.nonceSize..<tagStart], into: output.bytes)
           let isAuthentic = try cipher.verify(tag: box[part: tagStart..<(tagStart + length)])
