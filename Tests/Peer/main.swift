@@ -157,7 +157,8 @@ default:
     || runFaultCommand(words, in: directory) || runFolderCommand(words, in: directory)
     || runHazardCommand(words, in: directory) || runHistoryCommand(words, in: directory)
     || runModelCommand(words, in: directory) || runRestoreCommand(words, in: directory)
-    || runTerminalCommand(words) || runVaultCommand(words)
+    || runSandboxCommand(words, in: directory) || runTerminalCommand(words)
+    || runVaultCommand(words)
   {
     break
   }

@@ -90,14 +90,17 @@ extension FileSystem {
     [EINVAL, ENOSYS, ENOTSUP, EPERM].contains(error.code)
   }
 
-  /// Gives a file a second name, which nothing has; false if the file system has no hard links.
+  /// Gives a file a second name, which nothing has; false if the file system has no hard links, or
+  /// a sandbox forbids this one.
   static func link(_ source: String, to target: String) throws(StorageError) -> Bool {
     let result = systemCall(.link, recordedPaths(source, target, in: nil)) {
       source.withCString { source in
         target.withCString { Int(linkat(AT_FDCWD, source, AT_FDCWD, $0, 0)) }
       }
     }
-    if case .failure(let error) = result, isUnsupported(error) { return false }
+    if case .failure(let error) = result, isUnsupported(error) || error.code == EXDEV {
+      return false
+    }
     try result.get(.link, target)
     return true
   }

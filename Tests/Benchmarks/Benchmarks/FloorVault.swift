@@ -3,15 +3,13 @@ import CFloor
 import Foundation
 import Glibc
 
-/// Only the system calls of a vault: a file for each secret, in a subdirectory of the directory for
-/// temporary files.
+/// Only the system calls of a vault: a file for each secret, in a subdirectory.
 final class FloorVault {
   struct Entry {
     let path: String
     let temporary: String
   }
 
-  private let base: String
   private let directory: String
   private let header: String
   private let lockPath: String
@@ -20,7 +18,6 @@ final class FloorVault {
   private var buffer = [UInt8](repeating: 0, count: 64 << 10)
 
   init(in base: String, directory name: String) throws {
-    self.base = base
     directory = "\(base)/\(name)"
     header = "\(base)/vault.hdr"
     lockPath = "\(base)/vault.lock"
@@ -36,7 +33,8 @@ final class FloorVault {
   func entry(_ number: Int) -> Entry {
     let digits = String(1 << 62 | number, radix: 16)
     return Entry(
-      path: "\(directory)/fedcba9876543210\(digits)", temporary: "\(base)/.entry.\(digits).tmp")
+      path: "\(directory)/fedcba9876543210\(digits)",
+      temporary: "\(directory)/.entry.\(digits).tmp")
   }
 
   func set(_ bytes: some ContiguousBytes, _ entry: Entry) throws {

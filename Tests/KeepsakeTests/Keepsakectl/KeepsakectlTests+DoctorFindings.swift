@@ -64,10 +64,10 @@ extension KeepsakectlTests {
       try $0.keepSettings(as: "next")
     },
     Damage("a temporary file of a killed program", finding: "killed") {
-      let name = "data/\($0.app)/vault/.entry.1f.tmp"
-      try $0.directory.write([1], to: name)
-      chmod($0.path(name), 0o600)
-      try $0.makeOld($0.path(name))
+      let path = FileSystem.parent(of: try $0.pinFile()) + "/.entry.1f.tmp"
+      try #require(FileManager.default.createFile(atPath: path, contents: Data([1])))
+      chmod(path, 0o600)
+      try $0.makeOld(path)
     },
     Damage("a cache that a killed program was emptying", finding: "killed") {
       let path = $0.path("cache/\($0.app)/caches/Images/.ab.1f.trash")

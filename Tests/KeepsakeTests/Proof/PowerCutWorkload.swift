@@ -225,7 +225,8 @@ extension PowerCutWorkload {
       )
       for vault in [own, other] { try VaultModel.prepare(vault) }
       let (store, protection) = (own.stores[2], try own.stores[2].protection)
-      try store.set("after", forKey: "after")
+      // The next set in each directory removes what an interrupted one has left there.
+      for store in own.stores { try store.set("after", forKey: "after") }
       try VaultModel.prepare(other)
       if try other.stores[2].get("after") != "after" {
         problems.append("the new value is not found")
@@ -239,7 +240,7 @@ extension PowerCutWorkload {
           try store.protect(with: SecureVault.KeySource(.passphrase(passphrase, logN: 10)))
         }
       }
-      try store.remove("after")
+      for store in own.stores { try store.remove("after") }
       // The next restore removes what an interrupted one has copied.
       let vault = stage.directory.path + "/vault"
       try FileSystem.removeStaleTemporaryFiles(for: vault, olderThan: -1)

@@ -79,8 +79,8 @@ extension VaultDirectory {
     let isMove = newPath.subpath != path.subpath
     let opened = isMove ? try prepareDirectory(of: newPath, isLockHeld: true) : try directory()
     guard let directory = opened else { return nil }
-    var temporary = try makeTemporaryFile(entry, for: newPath, in: directory)
     do throws(StorageError) {
+      var temporary = try makeTemporaryFile(entry, for: newPath, in: directory)
       try temporary.moveToDestination()
     } catch  where isMove && error.code == .notFound {
       return nil  // Another process removed the service's directory.
@@ -112,7 +112,7 @@ extension VaultDirectory {
     // Counting from a random number makes the name unique without a system call.
     let number = temporaryCount.wrappingAdd(1, ordering: .relaxed).newValue
     let temporary = try TemporaryFile.make(
-      at: paths.temporaryEntry(number), for: path.subpath, in: directory,
+      at: paths.temporaryEntry(number, in: path.directoryName), for: path.subpath, in: directory,
       mode: try paths.fileMode())
     if let failure = temporary.file.write(entry).failure { throw failure }
     try temporary.file.synchronize()
@@ -158,7 +158,7 @@ extension VaultDirectory {
     // synchronized them.
     try paths.synchronize()
     if headerFile?.usesKeyFile == true { try ownKeyFile().synchronize() }
-    try FileSystem.removeStaleTemporaryFiles(for: paths.entryStem)
+    try paths.removeTemporaryEntries(in: path.directoryName)
     directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
     return directory
   }

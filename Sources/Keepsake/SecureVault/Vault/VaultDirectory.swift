@@ -91,7 +91,14 @@ final class VaultDirectory: VaultStorage {
     where try paths.entries(in: directoryName).isEmpty {
       let directory = ConfinedPath(base: paths.directory).appending(directoryName)
       do throws(StorageError) {
-        if try directory.removeEmptyDirectory() { continue }
+        // A writer that is about to wait for the lock may have made its file after the others were
+        // removed. Writers whose files are gone find another header, and begin again.
+        var isRemoved = false
+        for _ in 0..<10 where !isRemoved {
+          try paths.removeTemporaryEntries(in: directoryName, olderThan: -1)
+          isRemoved = try directory.removeEmptyDirectory()
+        }
+        if isRemoved { continue }
         failures.append(
           StorageError(
             .damaged, operation: "rotateKeys", path: directory.path,
@@ -221,9 +228,7 @@ final class VaultDirectory: VaultStorage {
       for directoryName in try paths.entryDirectories() {
         try FileSystem.remove(paths.directory + "/" + directoryName)
       }
-      for path in [paths.entryStem, paths.header] {
-        try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
-      }
+      try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
       // Make the removal of the entries durable before removing the header: an entry that
       // reappeared after a power cut could never be opened.
       try FileSystem.synchronizeDirectory(paths.directory)

@@ -9,8 +9,6 @@ struct VaultPaths: Sendable {
   let directory: String
   let header: String
   let lock: String
-  /// The name of which new entries' temporary files are variations; they are beside the header.
-  let entryStem: String
 
   init(in storeDirectory: StoreDirectory, finder: DirectoryFinder) {
     self.finder = finder
@@ -20,19 +18,32 @@ struct VaultPaths: Sendable {
     directory = storeDirectory.path + "/vault"
     header = directory + "/" + VaultMarker.fileName
     lock = directory + "/.lock"
-    entryStem = directory + "/entry"
   }
 
-  /// The name of a new entry's file before it is moved into place.
-  func temporaryEntry(_ number: UInt64) -> String {
-    let (prefix, suffix, digits) = (".entry.", ".tmp", 16)
-    let count = prefix.utf8.count + digits + suffix.utf8.count
-    return String(unsafeUninitializedCapacity: count) { name in
-      _ = name.update(fromContentsOf: prefix.utf8)
-      Hexadecimal.write(number, to: name[prefix.utf8.count..<(prefix.utf8.count + digits)])
-      _ = name[(prefix.utf8.count + digits)...].update(fromContentsOf: suffix.utf8)
-      return count
+  /// The path of a new entry's file, below the vault's directory, before it is moved into place. It
+  /// is in the directory of its place: a sandbox may forbid moving a file to another one.
+  func temporaryEntry(_ number: UInt64, in directoryName: String) -> String {
+    let (prefix, digits, suffix) = ("/.entry.", 16, ".tmp")
+    let count = directoryName.utf8.count + prefix.utf8.count + digits + suffix.utf8.count
+    return String(unsafeUninitializedCapacity: count) { path in
+      var writer = ByteWriter(UnsafeMutableRawBufferPointer(path))
+      writer.append(directoryName)
+      writer.append(prefix)
+      Hexadecimal.write(number, to: path[writer.count..<(writer.count + digits)])
+      writer.skip(digits)
+      writer.append(suffix)
+      return writer.count
     }
+  }
+
+  /// Removes the temporary files of entries that killed processes left in a service's directory.
+  ///
+  /// - Parameter age: The minimum number of seconds since a file was last written.
+  func removeTemporaryEntries(
+    in directoryName: String, olderThan age: Int64 = 600
+  ) throws(StorageError) {
+    try FileSystem.removeStaleTemporaryFiles(
+      for: "\(directory)/\(directoryName)/entry", olderThan: age)
   }
 
   func keyFilePath() throws(StorageError) -> String {

@@ -242,6 +242,38 @@ import Testing
     #expect(!FileManager.default.fileExists(atPath: older.path))
   }
 
+  /// A temporary file is in the directory of its secret, where a killed process leaves it.
+  @Test func aTemporaryFileKeepsNoDirectory() throws {
+    try makeSecrets()
+    let old = try directory.openVault().ring
+    try directory.write([1], to: "vault/\(old.directoryName("standard"))/.entry.1f.tmp")
+    let failures = Failures()
+    try store(failures).protect(with: .keyFile)
+    #expect(try failures.all.isEmpty && nameKeyCount() == 1 && directory.temporaries().isEmpty)
+    try expectNoNames(of: old)
+    try expectSecrets()
+  }
+
+  /// Another process removes the directory, and the file that is about to be moved within it.
+  @Test func aWriterWhoseDirectoryIsRemovedBeginsAgain() throws {
+    let failures = Failures()
+    let writer = directory.secrets("second", failures: failures)
+    try writer.set("3", forKey: "a")
+    try writer.remove("a")
+    let old = try directory.openVault().ring
+    let directory = directory
+    try interruptBeforeLocking {
+      #expect(try directory.temporaries().count == 1)
+      try directory.secrets(failures: failures).protect(with: .keyFile)
+      #expect(try directory.temporaries().isEmpty)
+    } in: {
+      try writer.set("new", forKey: "a")
+    }
+    #expect(try directory.secrets("second").get("a") == "new")
+    #expect(try failures.all.isEmpty && nameKeyCount() == 1 && directory.temporaries().isEmpty)
+    try expectNoNames(of: old)
+  }
+
   @Test func aDamagedSecretKeepsItsOldNameUntilItIsReplacedOrRemoved() throws {
     for call in 0..<4 {
       try makeSecrets()

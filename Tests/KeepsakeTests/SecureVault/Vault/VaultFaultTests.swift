@@ -102,8 +102,10 @@ import Testing
 
   @Test func removesStaleTemporaryFiles() throws {
     let directory = try TemporaryDirectory(copying: try Self.makeTemplate())
-    let stale = ["vault/.entry.abc.tmp", "vault/.vault.hdr.abc.tmp"]
-    let fresh = ["vault/.entry.def.tmp", "vault/.vault.hdr.def.tmp"]
+    let path = try directory.openVault().entryPath(service: "standard", key: "k")
+    let entry = "vault/\(path.directoryName)/.entry"
+    let stale = ["\(entry).abc.tmp", "vault/.vault.hdr.abc.tmp"]
+    let fresh = ["\(entry).def.tmp", "vault/.vault.hdr.def.tmp"]
     let keys = "state/.vault.key.abc.tmp"
     for name in stale + fresh + [keys] { try directory.write([1, 2, 3], to: name) }
     // Writers take less than ten minutes.
@@ -113,14 +115,15 @@ import Testing
         try file.setTimes(accessed: 0, modified: WallClock.now - seconds * WallClock.second)
       }
     }
-    // A set removes temporary files of entries; a write of the header removes temporary files of
-    // headers.
+    // A set removes temporary files of entries in the directory of its service; a write of the
+    // header removes temporary files of headers.
     try Self.store(directory).set(Self.new, forKey: "k")
     try Self.store(directory).rotateKeys()
     #expect(try directory.temporaries().sorted() == ([keys] + fresh).sorted())
-    // Temporary files of the key file contain keys, so they are removed at any age, under the lock.
+    // Temporary files of the key file contain keys, so they are removed at any age, under the lock;
+    // so are those in a directory whose name comes from an old key.
     try Self.store(directory).protect(with: .keyFile)
-    #expect(try directory.temporaries().sorted() == fresh.sorted())
+    #expect(try directory.temporaries() == [fresh[1]])
     #expect(try Self.store(directory).getData("k") == Self.new)
   }
 }
