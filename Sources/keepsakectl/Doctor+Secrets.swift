@@ -5,6 +5,17 @@ extension Doctor {
     guard let vault else { return }
     try examinePermissions(of: vault, try vault.list(recursively: true, includingHidden: true))
     let store = SecureVault.shared
+    for path in try store.replacedVaults {
+      note(
+        path, "a restore has replaced this vault, which still opens with what opened it then",
+        "Delete it when you need none of its secrets.")
+    }
+    if try store.hasKeyFileBeside {
+      note(
+        try path("", in: vault),
+        "its key file is in the same directory as the vault, so a copy of that directory opens it",
+        "Protect it with a credential or a passphrase, or keep such copies secret.")
+    }
     if let protection = try store.protection, try store.isLocked {
       report.skipped.append("the secrets, which are protected by a \(protection)")
       return
@@ -12,6 +23,12 @@ extension Doctor {
     let (services, errors) = Diagnostics.collectingErrors { SecureVault.services() }
     for error in errors { try note(error) }
     for service in services { try examineSecrets(of: SecureVault.service(service)) }
+    if errors.isEmpty, try store.hasOldKeys {
+      note(
+        try path("", in: vault),
+        "it still has old keys: changing them was interrupted, or a secret was damaged",
+        "Run `keepsakectl vault rotate \(report.app)`.")
+    }
   }
 
   private mutating func examineSecrets(of service: SecureVault.Store) throws {

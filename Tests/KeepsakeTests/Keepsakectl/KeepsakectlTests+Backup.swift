@@ -60,7 +60,7 @@ extension KeepsakectlTests {
       let file = String(try #require(line.split(separator: " ").last).dropLast())
       #expect(FileManager.default.fileExists(atPath: file))
     }
-    #expect(try run("doctor", app).status == 0)
+    try expectOneFinding("still opens with what opened it then") { try run("doctor", app) }
   }
 
   @Test func aBackupCanBeRestoredOnAnotherMachine() throws {

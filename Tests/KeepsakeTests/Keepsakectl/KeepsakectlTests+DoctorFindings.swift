@@ -45,6 +45,14 @@ extension KeepsakectlTests {
     Damage("a key file that other users can read", finding: "vault.key") {
       chmod($0.path("state/\($0.app)/vault.key"), 0o644)
     },
+    Damage("keys that were not replaced completely", finding: "still has old keys") {
+      let scope = $0.stores()
+      defer { scope.close() }
+      let vault = try scope.vault(.standard).vault
+      let session = try #require(try vault.currentSession())
+      let ring = try session.ring.addingPrimaryKey(newMasterKey: false)
+      _ = try vault.replaceHeader(of: session, slots: session.header.allSlots) { ring }
+    },
     Damage("a damaged entry", finding: "damaged") {
       try $0.flipBit(of: try $0.payload("avatar"), at: 1)
     },
@@ -103,6 +111,18 @@ extension KeepsakectlTests {
     #expect(run.status == 1 && run.text.contains(finding), "\(run.text)")
     #expect(run.text.contains("1 problem."), "\(run.text)")
     #expect(try snapshot() == before)
+  }
+
+  /// As for a systemd unit, whose data and state are in one directory.
+  @Test func doctorFindsAKeyFileBesideTheVault() throws {
+    let changes = ["XDG_STATE_HOME": path("data")]
+    let variables = inspector.environment.merging(changes) { $1 }
+    let scope = StorageScope(finder: DirectoryFinder(app: app, environment: { variables[$0] }))
+    try scope.vault(.standard).set("7734", forKey: "pin")
+    scope.close()
+    try expectOneFinding("a copy of that directory opens it") {
+      try run("doctor", app, environment: changes)
+    }
   }
 
   @Test func doctorFindsFilesThatOtherUsersCanRead() throws {

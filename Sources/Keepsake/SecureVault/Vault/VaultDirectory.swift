@@ -212,7 +212,7 @@ final class VaultDirectory: VaultStorage {
   }
 
   /// The vaults that a restore has replaced and kept. They open with what opened them then.
-  private func replacedVaults() throws(StorageError) -> [String] {
+  func replacedVaults() throws(StorageError) -> [String] {
     let stem = try FileSystem.resolvingLink(paths.directory) + ".replaced"
     guard try FileSystem.status(FileSystem.parent(of: stem)) != nil else { return [] }
     var vaults: [String] = []

@@ -1,0 +1,33 @@
+#if SecureVault
+/// Conditions of the threat model that `keepsakectl doctor` looks for.
+extension SecureVault.Store {
+  /// The vaults that a restore has replaced and kept beside this one.
+  package var replacedVaults: [String] {
+    get throws(StorageError) {
+      try perform("replacedVaults") { () throws(StorageError) in try directory.replacedVaults() }
+    }
+  }
+
+  /// Whether a copy of the directory that has the vault also has the key file that opens it.
+  package var hasKeyFileBeside: Bool {
+    get throws(StorageError) {
+      guard try protection == .keyFile else { return false }
+      return try perform("hasKeyFileBeside") { () throws(StorageError) in
+        let paths = try directory.paths
+        return try FileSystem.parent(of: paths.keyFilePath())
+          == FileSystem.parent(of: paths.directory)
+      }
+    }
+  }
+
+  /// Whether the vault still has keys that were to be replaced. It has to be unlocked.
+  package var hasOldKeys: Bool {
+    get throws(StorageError) {
+      try perform("hasOldKeys") { () throws(StorageError) in
+        let ring = try vault.currentSession()?.ring
+        return ring.map { $0.keyIDs.count > 1 || $0.nameKeyCount > 1 } ?? false
+      }
+    }
+  }
+}
+#endif
