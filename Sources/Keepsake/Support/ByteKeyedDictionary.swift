@@ -112,7 +112,8 @@ struct ByteKeyedDictionary<Value> {
   @inline(__always)
   func withValue<R>(of key: String, _ body: (borrowing Value) -> R?) -> R? {
     guard let slot = slot(of: key) else { return nil }
-    return body(slots[slot].value)
+    // The subscript of the array would also count references of the array.
+    return slots.withUnsafeBufferPointer { body($0[slot].value) }
   }
 
   /// Stores `value` and returns the one it replaces.
