@@ -81,6 +81,28 @@ func writeAfterTheEnd(_ link: Link) {
   report("after", link)
 }
 
+/// Closes all descriptors, as a daemon does, and opens others, which stay as they are.
+func takeOver(_ link: Link) {
+  report("before", link)
+  for descriptor in 3..<Int32(256) { close(descriptor) }
+  let own = (0..<24).map { _ in open("/dev/null", O_RDWR) }
+  let sockets = socketCount()
+  for name in ["after", "again"] {
+    do {
+      printLine("\(name) \(try link.perform(Command("INCR", "n"))) \(socketCount() - sockets)")
+    } catch {
+      printLine("\(name) \(error)")
+    }
+  }
+  var null = stat()
+  stat("/dev/null", &null)
+  let isKept = own.allSatisfy { descriptor in
+    var status = stat()
+    return fstat(descriptor, &status) == 0 && status.st_ino == null.st_ino
+  }
+  printLine(isKept ? "kept" : "replaced")
+}
+
 // No test waits forever for a process that hangs.
 alarm(600)
 let arguments = CommandLine.arguments
@@ -92,6 +114,7 @@ do {
   case "fork": fork(link)
   case "streams": closeStreams(link)
   case "pipe": writeAfterTheEnd(link)
+  case "take-over": takeOver(link)
   default: exit(64)
   }
 } catch {

@@ -138,19 +138,21 @@ package final class Link: Sendable {
       return current.loop
     }
     guard let loop else { return }
-    if loop.generation == ForkGuard.generation { loop.close() } else { loop.abandon() }
+    if loop.generation == ForkGuard.generation {
+      loop.close(.linkClosed(server))
+    } else {
+      loop.abandon()
+    }
   }
 
   /// The link of this process.
   private func openLoop() throws(StorageError) -> LinkLoop {
     try current.withLock { current throws(StorageError) in
-      if current.isClosed {
-        throw .unreachable(server, "the link is closed", remedy: "Make a new link.")
-      }
+      if current.isClosed { throw .linkClosed(server) }
       if let loop = current.loop {
         let isOwn = loop.generation == ForkGuard.generation
         if isOwn, loop.isOpen { return loop }
-        if isOwn { loop.close() } else { loop.abandon() }
+        if isOwn { loop.close(.descriptorClosed(server)) } else { loop.abandon() }
         current.loop = nil
       }
       let loop = try LinkLoop(server, options, handlers, channels: current.channels)

@@ -105,7 +105,7 @@ final class LinkLoop: Sendable {
   }
 
   /// Ends the connections and the thread.
-  func close() { change { $0.close() } }
+  func close(_ cause: StorageError) { change { $0.close(cause) } }
 
   /// Closes the descriptors that a forked child has inherited. Nothing else of its parent's link
   /// may be used there, so this object is never released.
@@ -154,7 +154,7 @@ final class LinkLoop: Sendable {
     let isOpen = count <= 0 || entries[0].revents == 0 || wakeUp.isOpen
     if count > 0, entries[0].revents != 0, isOpen { wakeUp.reset() }
     state.withLock { state in
-      if !isOpen { return state.close() }
+      if !isOpen { return state.close(.descriptorClosed(state.server)) }
       state.noteAwake()
       for (index, (role, socket, events)) in sockets.enumerated() {
         let found = count > 0 ? entries[index + 1].revents : 0

@@ -26,7 +26,9 @@ struct LinkState {
   var subscriptions = Lane()
   /// That of the first connection, for later ones.
   var context: TLSContext?
-  private(set) var isClosed = false
+  /// Why the link is closed; nil while it is open.
+  private var closingError: StorageError?
+  var isClosed: Bool { closingError != nil }
   var isLoopRunning = false
 
   /// Calls that wait for a connection.
@@ -69,7 +71,7 @@ struct LinkState {
   ///
   /// - Throws: The reason for which nothing was sent.
   mutating func submit(_ call: Call) throws(StorageError) {
-    if isClosed { throw .linkClosed(server) }
+    if let closingError { throw closingError }
     if case .failed(let error) = availability {
       if commands.hurry() { loop.wake() }
       throw error
@@ -392,10 +394,9 @@ struct LinkState {
   }
 
   /// Fails all calls, and all calls from now on.
-  mutating func close() {
+  mutating func close(_ cause: StorageError) {
     guard !isClosed else { return }
-    isClosed = true
-    let cause = StorageError.linkClosed(server)
+    closingError = cause
     drop(.commands, cause, isCut: false)
     failQueue(cause)
     loop.wake()
@@ -403,8 +404,14 @@ struct LinkState {
 }
 
 extension StorageError {
-  fileprivate static func linkClosed(_ server: ServerAddress) -> StorageError {
+  static func linkClosed(_ server: ServerAddress) -> StorageError {
     .unreachable(server, "the link is closed", remedy: "Make a new link.")
+  }
+
+  static func descriptorClosed(_ server: ServerAddress) -> StorageError {
+    .unreachable(
+      server, "the program has closed the descriptor of the connection",
+      remedy: "Try again: the next call makes a new connection.")
   }
 
   fileprivate var reasonText: String { failureReason ?? "the connection ended" }

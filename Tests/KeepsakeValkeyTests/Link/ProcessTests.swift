@@ -35,6 +35,13 @@ import Testing
     #expect(lines == ["closed integer(1) 3", "free", "free"])
   }
 
+  /// As daemons do with `closefrom(3)`.
+  @Test func closedDescriptorsAreNotUsedAgain() throws {
+    let lines = try run("take-over", try TestServer())
+    #expect(
+      lines == ["before integer(1) 3", "after integer(2) 3", "again integer(3) 3", "kept"])
+  }
+
   @Test func cutConnectionRaisesNoSignal() throws {
     let lines = try run("pipe", try TestServer())
     #expect(lines == ["before integer(1) 3", "after integer(2) 3"])
