@@ -70,9 +70,10 @@ extension DiskCache.Store {
       }
     }
     while true {
-      let call = fetches.makeCall(to: target, timeout: policy.timeout)
+      if Task.isCancelled { throw CancellationError() }
+      let (call, isProducer) = fetches.makeCall(to: target, timeout: policy.timeout)
       defer { fetches.leave(call) }
-      switch await fetches.join(call) {
+      switch isProducer ? .produce : await fetches.join(call) {
       case .cancelled: throw CancellationError()
       case .failure(let error): throw error
       case .timedOut(let timeout): throw timeoutError(key, timeout)

@@ -44,6 +44,9 @@ package final class InFlightFetches: Sendable {
     /// For how long other calls wait while this one produces the value.
     let timeout: Duration
     fileprivate let id: UInt64
+
+    package static func == (a: Self, b: Self) -> Bool { a.id == b.id }
+    package func hash(into hasher: inout Hasher) { hasher.combine(id) }
   }
 
   typealias FetchID = UInt64
@@ -53,7 +56,8 @@ package final class InFlightFetches: Sendable {
   struct Fetch {
     private(set) var producer: Call
     var waiters: [Waiter] = []
-    private(set) var deadline: ContinuousClock.Instant
+    /// By ``CoarseClock``.
+    private(set) var deadline: Int64
     /// Whether the producer has taken longer than its timeout.
     var isOverdue = false
     /// What happens then.
@@ -61,7 +65,7 @@ package final class InFlightFetches: Sendable {
 
     init(producer: Call) {
       self.producer = producer
-      deadline = .now + producer.timeout
+      deadline = CoarseClock.now.addingSaturated(producer.timeout.saturatedNanoseconds)
     }
 
     /// Makes another call the producer.
@@ -86,10 +90,10 @@ package final class InFlightFetches: Sendable {
     /// The fetches that a producing call waits for, because its producer fetches them in turn.
     var dependencies: [Call: [FetchID]] = [:]
     var lastID: UInt64 = 0
-    /// When to look for producers that have taken too long.
-    var looks: [ContinuousClock.Instant] = []
+    /// When to look for producers that have taken too long, by ``CoarseClock``.
+    var looks: [Int64] = []
     /// Those of ``looks`` that are not scheduled yet.
-    var newLooks: [ContinuousClock.Instant] = []
+    var newLooks: [Int64] = []
 
     mutating func makeID() -> UInt64 {
       lastID += 1
@@ -119,7 +123,7 @@ package final class InFlightFetches: Sendable {
     }
 
     /// Has somebody look at that time, unless there is an earlier look, which plans the next one.
-    mutating func look(at time: ContinuousClock.Instant) {
+    mutating func look(at time: Int64) {
       if looks.contains(where: { $0 <= time }) { return }
       looks.append(time)
       newLooks.append(time)
@@ -167,12 +171,23 @@ package final class InFlightFetches: Sendable {
       defer { state.newLooks = [] }
       return (result, state.newLooks)
     }
-    for time in looks { BackgroundWork.run(after: time - .now) { [self] in endOverdue(time) } }
+    for time in looks {
+      let delay = Duration.nanoseconds(time.subtractingSaturated(CoarseClock.now))
+      BackgroundWork.run(after: delay) { [self] in endOverdue(time) }
+    }
     return result
   }
 
-  func makeCall(to target: Target, timeout: Duration) -> Call {
-    state.withLock { Call(target: target, timeout: timeout, id: $0.makeID()) }
+  /// Makes a call, and the producer of its key unless there is one.
+  ///
+  /// - Returns: Whether it is the producer. Otherwise it has to join.
+  func makeCall(to target: Target, timeout: Duration) -> (call: Call, isProducer: Bool) {
+    change { state in
+      let call = Call(target: target, timeout: timeout, id: state.makeID())
+      guard state.running(target) == nil else { return (call, false) }
+      state.start(call)
+      return (call, true)
+    }
   }
 
   /// Suspends until the value has been produced, or until this call has to produce it.
@@ -289,10 +304,10 @@ package final class InFlightFetches: Sendable {
   }
 
   /// Ends the waits for the producers that have taken too long.
-  private func endOverdue(_ look: ContinuousClock.Instant) {
+  private func endOverdue(_ look: Int64) {
     let overdue = change { state in
       state.looks.removeAll { $0 == look }
-      let now = ContinuousClock.now
+      let now = CoarseClock.now
       var overdue: [Fetch] = []
       for (id, fetch) in state.fetches where !fetch.isOverdue && fetch.deadline <= now {
         overdue.append(fetch)

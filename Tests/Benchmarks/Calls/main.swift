@@ -28,6 +28,16 @@ struct Settings {
 }
 let settings = Settings()
 
+/// Waits for a call that is not synchronous.
+func waiting(_ call: @escaping @Sendable () async throws -> Data) {
+  let isDone = DispatchSemaphore(value: 0)
+  Task {
+    defer { isDone.signal() }
+    sink &+= try await call().count
+  }
+  isDone.wait()
+}
+
 /// The name of each operation, its preparation, and the call that is counted.
 let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)] = [
   ("nothing", {}, { sink &+= $0 }),
@@ -98,6 +108,25 @@ let operations: [(name: String, prepare: () -> Void, call: (Int) throws -> Void)
   (
     "DiskCache.remove", { for name in names { DiskCache.set(payload, forKey: name) } },
     { DiskCache.remove(names[$0 % entries]) }
+  ),
+  (
+    "DiskCache.fetch", { for name in names { DiskCache.set(payload, forKey: name) } },
+    { number in waiting { try await DiskCache.fetch(names[number % entries]) { payload } } }
+  ),
+  (
+    "DiskCache.fetch-produced", { for name in many { DiskCache.set(payload, forKey: name) } },
+    { number in waiting { try await DiskCache.fetch("new.\(number)") { payload } } }
+  ),
+  (
+    "DiskCache.fetch-staleFor",
+    { for name in names { DiskCache.set(payload, forKey: name) } },
+    { number in
+      waiting {
+        try await DiskCache.fetch(
+          names[number % entries], expiry: .days(7), staleFor: .days(7)
+        ) { payload }
+      }
+    }
   ),
   (
     "DiskCache.get-first",
