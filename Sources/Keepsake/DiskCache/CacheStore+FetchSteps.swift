@@ -60,11 +60,14 @@ extension DiskCache.Store {
   ) async throws -> DiskCache.CachedValue<T>? {
     let fetches = InFlightFetches.shared
     let target = InFlightFetches.Target(self, key)
-    let length = policy.usableLength(isFailing: backoff.isWaiting(key))
-    if length > 0, fetches.isFetching(target) {
-      // Who can use the old value does not wait for the new one.
+    let isFailing = backoff.isWaiting(key)
+    let length = policy.usableLength(isFailing: isFailing)
+    if length > 0 {
+      // A call that can return an old value does not wait for the new one, but only the call that
+      // leads the fetch starts a producer.
       let lookup = try await lookUp(key, policy, isolation: isolation) as Lookup<T>
-      if lookup.isAnswer(within: length) {
+      let needsProducer = lookup.stale != nil && !isFailing && !fetches.isFetching(target)
+      if lookup.isAnswer(within: length), !needsProducer {
         count(lookup.result)
         return lookup.value
       }

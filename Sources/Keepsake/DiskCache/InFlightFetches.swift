@@ -54,28 +54,19 @@ package final class InFlightFetches: Sendable {
   typealias Waiter = (call: Call, continuation: CheckedContinuation<Outcome, Never>)
 
   struct Fetch {
-    private(set) var producer: Call
-    var waiters: [Waiter] = []
+    let producer: Call
+    var waiters: [Waiter]
     /// By ``CoarseClock``.
-    private(set) var deadline: Int64
+    let deadline: Int64
     /// Whether the producer has taken longer than its timeout.
     var isOverdue = false
     /// What happens then.
     var timeoutActions: [@Sendable () -> Void] = []
 
-    init(producer: Call) {
+    init(producer: Call, waiters: [Waiter]) {
       self.producer = producer
-      deadline = CoarseClock.now.addingSaturated(producer.timeout.saturatedNanoseconds)
-    }
-
-    /// Makes another call the producer.
-    mutating func passOn(to call: Call) {
-      self = Fetch(producer: call, waiters: waiters)
-    }
-
-    private init(producer: Call, waiters: [Waiter]) {
-      self.init(producer: producer)
       self.waiters = waiters
+      deadline = CoarseClock.now.addingSaturated(producer.timeout.saturatedNanoseconds)
     }
   }
 
@@ -103,11 +94,8 @@ package final class InFlightFetches: Sendable {
     /// Starts a fetch with this call as its producer.
     mutating func start(_ call: Call) {
       let id = makeID()
-      let fetch = Fetch(producer: call)
-      fetches[id] = fetch
       current[call.target] = id
-      fetchIDs[call] = id
-      look(at: fetch.deadline)
+      passOn(id, to: call)
     }
 
     /// The fetch of a key for which calls can wait.
@@ -115,14 +103,15 @@ package final class InFlightFetches: Sendable {
       current[target].flatMap { fetches[$0]?.isOverdue == false ? $0 : nil }
     }
 
-    /// Makes another call the producer of a fetch.
+    /// Makes the call the producer of a fetch, with a deadline of its own.
     mutating func passOn(_ id: FetchID, to call: Call) {
-      fetches[id]?.passOn(to: call)
+      let fetch = Fetch(producer: call, waiters: fetches[id]?.waiters ?? [])
+      fetches[id] = fetch
       fetchIDs[call] = id
-      if let fetch = fetches[id] { look(at: fetch.deadline) }
+      look(at: fetch.deadline)
     }
 
-    /// Has somebody look at that time, unless there is an earlier look, which plans the next one.
+    /// Schedules a look for overdue producers, unless an earlier one will schedule it.
     mutating func look(at time: Int64) {
       if looks.contains(where: { $0 <= time }) { return }
       looks.append(time)
