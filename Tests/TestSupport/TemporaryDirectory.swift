@@ -123,6 +123,15 @@ extension Defaults.Store {
   var journal: Journal { get throws { try #require(engine.get() as? Journal) } }
 }
 
+extension Journal {
+  /// Has it watch another way than its own: a look in the background goes by the real clock, and
+  /// may be earlier than that of the test.
+  func lookOnlyWhenUsed() {
+    let watch = FileWatcher.shared.watch(.names, of: "/", polls: false) { _ in }
+    file.withLock { $0.watch([watch], of: nil, isFollowed: false) }
+  }
+}
+
 /// Leaves the settings of `store` unsynced until the test syncs them itself: it makes the journal
 /// believe that a sync is scheduled.
 ///

@@ -68,20 +68,6 @@ enum CacheScripts {
       return number
       """)
 
-  /// Keys: the state; the entry, the lease and the production of each. Values: a new state, the
-  /// channel, the rest of each message.
-  ///
-  /// It is one change, of one number.
-  static let removeSeveral = Script(
-    state + """
-      local taken, isRefused = takeNumber()
-      if isRefused then return taken end
-      for i = 3, #ARGV do publish('r', ARGV[i]) end
-      for i = 2, #KEYS do redis.call('DEL', KEYS[i]) end
-      redis.call('SET', KEYS[1], generation .. digits())
-      return number
-      """)
-
   /// Key: the state. Values: a new state, the channel.
   static let removeAll = Script(
     state + """

@@ -91,7 +91,9 @@ final class ServerCache: SharedTier {
   /// nil if the bytes do not begin as a value does.
   private static func value(_ bytes: [UInt8], _ remaining: Int64) -> SharedBytes? {
     let rest = bytes.dropFirst(generationSize)
-    guard let number = ChangeNumber.parse(rest.prefix(ChangeNumber.count)) else { return nil }
+    guard let number = ChangeNumber.parse(rest.prefix(ChangeNumber.count)), number > 0 else {
+      return nil
+    }
     return SharedBytes(
       rest.dropFirst(ChangeNumber.count), number: number, remaining: nanoseconds(remaining))
   }
@@ -113,13 +115,6 @@ final class ServerCache: SharedTier {
     try change(
       CacheScripts.remove, keys(of: key), [CacheMessage.suffix(key), Self.number(production)],
       isConfirmed: production == nil)
-  }
-
-  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply {
-    try change(
-      CacheScripts.removeSeveral,
-      [names.state] + keys.flatMap { [names.entry($0), names.lease($0), names.production($0)] },
-      keys.map { CacheMessage.suffix($0) }, isConfirmed: false)
   }
 
   func removeAll() throws(StorageError) -> ChangeReply {
@@ -158,7 +153,7 @@ final class ServerCache: SharedTier {
         ? .made(number: number) : .unconfirmed(number: number, server.unconfirmed)
     case .array(let elements):
       guard elements.count == 2, case .integer(let integer) = elements[0],
-        let number = UInt64(exactly: integer), case .bytes(let text) = elements[1]
+        let number = UInt64(exactly: integer), number > 0, case .bytes(let text) = elements[1]
       else { break }
       return .refused(
         number: number,

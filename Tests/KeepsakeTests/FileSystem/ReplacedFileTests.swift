@@ -276,11 +276,17 @@ import Testing
     // The clock was set back since.
     try directory.write([1], to: "standard.jsonl.damaged-9999999999")
     let path = directory.file(TemporaryDirectory.journal).path
-    try directory.store().set(0, forKey: "a")
+    func makeStore() throws -> Defaults.Store {
+      let store = directory.store(failures: failures)
+      // A store of an earlier round would find the damage, too.
+      try store.journal.lookOnlyWhenUsed()
+      return store
+    }
+    try makeStore().set(0, forKey: "a")
     for round in 1...8 {
       try Bytes.write(UInt8(round), at: JournalFormat.headerSize + 3, of: path)
       waitForTick()
-      let store = directory.store(failures: failures)
+      let store = try makeStore()
       try anHourLater { try store.set(round, forKey: "a") }
       let copy = failures.all.last?.remedy.firstMatch(of: /\/\S+\.damaged-[0-9-]*[0-9]/)?.output
       #expect(try FileSystem.status(String(copy ?? "")) != nil, "\(failures.all)")

@@ -53,7 +53,7 @@ final class CacheMachine: Sendable {
     let cache = scope.cache(name)
     cache.tiers?.followOnce()
     waitUntil("the cache is not followed", sourceLocation: sourceLocation) {
-      cache.tiers?.withOrder { $0.isFollowing } == true
+      cache.tiers?.withKnown { $0.isFollowing } == true
     }
     return cache
   }

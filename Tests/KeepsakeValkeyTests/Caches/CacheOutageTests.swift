@@ -12,14 +12,14 @@ import Testing
   init() throws { server = try TestServer() }
 
   private func waitUntilLost(_ cache: DiskCache.Store) {
-    waitUntil("the loss was not noticed") { cache.tiers?.withOrder { $0.isFollowing } == false }
+    waitUntil("the loss was not noticed") { cache.tiers?.withKnown { $0.isFollowing } == false }
   }
 
   private func waitUntilFollowed(_ cache: DiskCache.Store) {
     waitUntil("the cache is not followed again") {
       // A request makes the link hurry.
       _ = try? cache.get("probe")
-      return cache.tiers?.withOrder { $0.isFollowing } == true
+      return cache.tiers?.withKnown { $0.isFollowing } == true
     }
   }
 
@@ -98,7 +98,7 @@ import Testing
       #expect(try other.model("k") == "\(round)")
       cache.expectEventually("k", "\(round)")
       waitUntil("the cache is not followed") {
-        cache.tiers?.withOrder { $0.isFollowing } == true
+        cache.tiers?.withKnown { $0.isFollowing } == true
       }
     }
   }
@@ -137,7 +137,7 @@ import Testing
     }
     let cache = machine.newCache()
     waitUntil("the server did not answer") {
-      (try? cache.set("a", forKey: "k")) != nil && cache.tiers?.withOrder { $0.isFollowing } == true
+      (try? cache.set("a", forKey: "k")) != nil && cache.tiers?.withKnown { $0.isFollowing } == true
     }
     server.freeze()
     for number in 0..<1_000 {

@@ -47,8 +47,7 @@ import Testing
       },
       { _ = try tier.write([1], name: 1, lifetime: 5, forKey: "k", production: nil) },
       { _ = try tier.write([1], name: 1, lifetime: .max, forKey: "k", production: 7) },
-      { _ = try tier.remove("k", production: nil) }, { _ = try tier.remove(["k", "l"]) },
-      { _ = try tier.removeAll() },
+      { _ = try tier.remove("k", production: nil) }, { _ = try tier.removeAll() },
       {
         if case .busy(let time) = try tier.takeLease("k", token: 1, headCount: 5) {
           #expect(time >= 0)

@@ -9,8 +9,6 @@ final class CacheLedger: Sendable {
   private let timeout: Duration
   /// Keeps the threads of this process apart, which share the locks of a descriptor.
   private let threadLock = Locked(())
-  /// How many changes this process has counted in each subdirectory.
-  private let ownChanges = Locked([UInt64](repeating: 0, count: EntryName.directoryCount))
 
   private init(file: LockFile, timeout: Duration) throws(StorageError) {
     self.file = file
@@ -130,12 +128,9 @@ final class CacheLedger: Sendable {
     fileprivate static let mask: UInt64 = (1 << 48) - 1
     fileprivate static let largestCount: UInt64 = 0x7FFF
 
-    /// How many changes were counted, up to a multiple of the largest count plus one.
-    fileprivate var count: UInt64 { (word >> 48) & Self.largestCount }
-
     /// The word after one more change; nil for an unknown size.
     fileprivate func changed(to bytes: UInt64?) -> UInt64 {
-      ((count + 1) & Self.largestCount) << 48
+      ((word >> 48) + 1 & Self.largestCount) << 48
         | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
     }
   }
@@ -160,13 +155,6 @@ final class CacheLedger: Sendable {
       total &+= word & DirectorySize.mask & (isUnknown &- 1)
     }
     return (Int(clamping: total), unknown == 0)
-  }
-
-  /// How many changes other processes have counted in a subdirectory, up to a multiple of 2^15.
-  func foreignChanges(in directory: Int) -> UInt64 {
-    ownChanges.withLock { own in
-      (size(of: directory).count &- own[directory]) & DirectorySize.largestCount
-    }
   }
 
   /// No entry of the subdirectory expires before this time.
@@ -244,10 +232,7 @@ final class CacheLedger: Sendable {
 
   /// Publishes the size after one more change; nil for an unknown size.
   private func publishSize(_ bytes: UInt64?, of directory: Int) throws(StorageError) {
-    try ownChanges.withLock { own throws(StorageError) in
-      try file.publish(size(of: directory).changed(to: bytes), at: Word.size + directory)
-      own[directory] &+= 1
-    }
+    try file.publish(size(of: directory).changed(to: bytes), at: Word.size + directory)
   }
 
   /// Records that an entry of the subdirectory expires at this time.
@@ -366,7 +351,7 @@ final class CacheLedger: Sendable {
     var words = Self.initialWords(isEmpty: isEmpty)
     words.removeLast(EntryName.directoryCount)  // the marks
     if let epoch { words[Word.epoch] = epoch }
-    // The counts go on: a process must not find that nothing has changed.
+    // The counts go on, so that a size that is being counted is not taken for an unchanged one.
     for directory in 0..<EntryName.directoryCount {
       words[Word.size + directory] = size(of: directory).changed(to: isEmpty ? 0 : nil)
     }

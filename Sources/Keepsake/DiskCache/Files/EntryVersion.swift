@@ -10,10 +10,4 @@ package struct EntryVersion: Equatable, Sendable {
     self.number = number
     self.name = name
   }
-
-  /// Whether the server made it after another version, which it was told of.
-  package func isLater(than other: EntryVersion?) -> Bool {
-    guard let other, other.number > 0 else { return false }
-    return number > other.number
-  }
 }

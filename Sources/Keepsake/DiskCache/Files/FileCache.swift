@@ -372,42 +372,23 @@ package final class FileCache: CacheEngine {
   package func remove(
     _ key: String, by author: ChangeAuthor, hook: CommitHook
   ) throws(StorageError) {
-    _ = try remove(key, noticeably: false, if: { true }, hook: hook)
+    try remove(key, if: { true }, hook: hook)
   }
 
-  /// Removes an entry so that other processes of this machine notice it, even if there is none: see
-  /// ``changes(near:)``.
-  ///
-  /// - Parameter condition: Asked while the key is locked.
-  /// - Returns: Whether they notice it: not if the condition is false, or there is no cache.
-  package func removeNoticeably(
-    _ key: String, if condition: @escaping () throws(StorageError) -> Bool, hook: CommitHook
-  ) throws(StorageError) -> Bool {
-    try remove(key, noticeably: true, if: condition, hook: hook)
-  }
-
-  private func remove(
-    _ key: String, noticeably: Bool, if condition: @escaping () throws(StorageError) -> Bool,
-    hook: CommitHook
-  ) throws(StorageError) -> Bool {
-    guard let cache = try openCache() else {
-      try hook {}
-      return false
-    }
+  /// - Parameter condition: Asked while the key is locked: if false, nothing is removed.
+  package func remove(
+    _ key: String, if condition: @escaping () -> Bool, hook: CommitHook
+  ) throws(StorageError) {
+    guard let cache = try openCache() else { return try hook {} }
     let name = try EntryName(key: key, rules: cache.rules)
     if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil {
-      try hook {}
-      return false
+      return try hook {}
     }
-    var isNoticed = false
     try withOpenCacheForWriting { cache throws(StorageError) in
       _ = try cache.withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-        try hook { () throws(StorageError) in
-          if try condition() { isNoticed = try entry.remove(noticeably: noticeably) }
-        }
+        try hook { () throws(StorageError) in if condition() { try entry.remove() } }
       }
     }
-    return isNoticed
   }
 
   package func removeExpired() throws(StorageError) -> Int {

@@ -11,16 +11,8 @@ struct LockedEntry {
   ///
   /// The files are changed by now, so this does not fail: if the change cannot be recorded, as on a
   /// full disk, the size stays marked.
-  ///
-  /// - Returns: Whether it was recorded, so that other processes notice it.
-  @discardableResult
-  private func endChange(adding bytes: Int?) -> Bool {
-    do throws(StorageError) {
-      try ledger.endChange(in: name.directory, adding: bytes, since: cache.epoch)
-      return true
-    } catch {
-      return false
-    }
+  private func endChange(adding bytes: Int?) {
+    try? ledger.endChange(in: name.directory, adding: bytes, since: cache.epoch)
   }
 
   // MARK: Removing
@@ -33,18 +25,12 @@ struct LockedEntry {
   }
 
   /// Removes both files.
-  ///
-  /// - Parameter noticeably: Whether other processes are to notice this even if there are none.
-  /// - Returns: Whether they do.
-  @discardableResult
-  func remove(noticeably: Bool = false) throws(StorageError) -> Bool {
+  func remove() throws(StorageError) {
     let sidecarPath = name.sidecarPath
     cache.verifiedEntries.remove(name)
     guard let payload = try fileStatus(name.path) else {
-      let sidecar = try fileStatus(sidecarPath)
-      if sidecar == nil, !noticeably { return false }
+      if try fileStatus(sidecarPath) == nil { return }
       ledger.beginChange(in: name.directory)
-      if sidecar == nil { return endChange(adding: 0) }
       let footprint = try cache.footprint(of: name, size: 0)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.unlink(sidecarPath, in: cache.directory)

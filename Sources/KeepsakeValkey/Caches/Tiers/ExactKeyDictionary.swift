@@ -28,6 +28,11 @@ struct ExactKeyDictionary<Value> {
     if old != nil { keyByteCount -= key.utf8.count }
   }
 
+  mutating func removeAll(where isRemoved: (String, Value) -> Bool) {
+    values = values.filter { !isRemoved($0.key.text, $0.value) }
+    keyByteCount = values.keys.reduce(0) { $0 + $1.text.utf8.count }
+  }
+
   /// Changes a value in place, if there is one.
   mutating func modify(_ key: String, _ change: (inout Value) -> Void) {
     guard let index = values.index(forKey: ExactString(key)) else { return }

@@ -37,7 +37,7 @@ final class ProducerTurn: FetchTurn {
   ) async throws -> Bool {
     func begin(_ lease: CacheLease? = nil) {
       let production = SharedProduction(
-        lease: lease, began: tiers.withOrder { $0.begin(key).began })
+        lease: lease, began: tiers.withKnown { $0.now() })
       state.withLock { $0.production = production }
     }
     if let production {

@@ -24,8 +24,6 @@ protocol SharedTier: AnyObject, Sendable {
   ) throws(StorageError) -> ChangeReply
   /// Removes the bytes of a key as ``write(_:name:lifetime:forKey:production:)`` replaces them.
   func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply
-  /// Removes the bytes of several keys in one change.
-  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply
   /// Removes the bytes of all keys, ends all leases, and tells all machines.
   func removeAll() throws(StorageError) -> ChangeReply
 

@@ -34,7 +34,7 @@ extension TieredCache {
     case nil: return .unavailable
     case .busy(let time):
       let longest =
-        withOrder { $0.isFollowing } ? tier.leaseTime : min(tier.leaseTime, Self.pollInterval)
+        withKnown { $0.isFollowing } ? tier.leaseTime : min(tier.leaseTime, Self.pollInterval)
       return .busy(min(max(.nanoseconds(time), .milliseconds(1)), longest))
     case .granted(let production, let head):
       let lease = CacheLease(key: key, token: token, production: production)

@@ -101,12 +101,12 @@ extension TieredCache {
   private func isCurrent(
     _ key: String, _ present: PresentEntry, isUse: Bool
   ) throws(StorageError) -> Bool {
-    var state = KeyOrder.State.unknown
-    if let stamp = present.stamp { state = withOrder { $0.state(of: key, stamp, isUse: isUse) } }
+    var state = KnownVersions.State.unknown
+    if let stamp = present.stamp { state = withKnown { $0.state(of: key, stamp, isUse: isUse) } }
     if state == .unknown {
       // Stored by this process, or by another one of this machine, since it was last seen.
       guard let version = try files.withVersion(present, key).version else { return false }
-      state = withOrder { $0.state(of: key, version, present.stamp, isUse: isUse) }
+      state = withKnown { $0.state(of: key, version, present.stamp, isUse: isUse) }
     }
     guard case .current(let version, let lifetime) = state else { return false }
     if let lifetime { sendUse(of: key, version, lifetime) }
@@ -115,7 +115,7 @@ extension TieredCache {
 
   private func sendUse(of key: String, _ version: EntryVersion, _ lifetime: Int64) {
     tier.touch(key, name: version.name, lifetime: lifetime) { [weak self] in
-      self?.withOrder { $0.expire(key, version) }
+      self?.withKnown { $0.expire(key, version) }
     }
   }
 
@@ -139,15 +139,12 @@ extension TieredCache {
   private func compare(
     _ key: String, _ local: FoundEntry, _ found: PresentEntry?, tags: Bool
   ) throws(StorageError) -> CacheLookup {
-    let call = withOrder { $0.beginQuestion(key) }
-    defer { withOrder { $0.endQuestion(call) } }
+    let call = withKnown { $0.begin(key) }
+    defer { withKnown { $0.end(call) } }
     let present = try found.map { (found) throws(StorageError) in
       try files.withVersion(found, key)
     }
-    if let present, !sendsPending(present, call) {
-      return CacheLookup(try usableEntry(key, local, present, tags: tags))
-    }
-    let changes = try files.changes(near: key)
+    noteIfUnsent(present, key)
     var isWhole = present == nil
     while true {
       let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
@@ -169,7 +166,7 @@ extension TieredCache {
         case .stale(let entry):
           if !isFresh { return CacheLookup(local, isFromServer: true) }
           // Other machines have used it, which keeps it from expiring.
-          store(entry.payload, shared, bytes.remaining, key, present, changes)
+          store(entry.payload, shared, bytes.remaining, key, present)
           return CacheLookup(.fresh(entry))
         case .fresh, .noValue, .missing: break
         }
@@ -177,7 +174,7 @@ extension TieredCache {
       switch shared.content {
       case .payload:
         if let payload = shared.payload(in: bytes.bytes) {
-          store(payload, shared, bytes.remaining, key, present, changes)
+          store(payload, shared, bytes.remaining, key, present)
           let entry = shared.cached(payload, bytes.remaining)
           return CacheLookup(isFresh ? .fresh(entry) : .stale(entry), isFromServer: true)
         }
@@ -188,7 +185,7 @@ extension TieredCache {
         reportDamage(key)
       case .noValue:
         if isFresh {
-          storeNoValue(shared, bytes.remaining, key, present, changes)
+          storeNoValue(shared, bytes.remaining, key, present)
           return CacheLookup(.noValue, isFromServer: true)
         }
       case .tooLarge: break
@@ -198,18 +195,10 @@ extension TieredCache {
     }
   }
 
-  /// Makes sure that the server has no older value than an entry that it was not told of. The
-  /// process that stored the entry may have ended since.
-  ///
-  /// - Returns: Whether to ask the server. If not, this process is changing the key.
-  private func sendsPending(_ present: PresentEntry, _ call: KeyOrder.Call) -> Bool {
-    if !present.isPending { return true }
-    return withOrder { order in
-      if order.wasSent(call.key, present.version) { return true }
-      guard order.isUnchanged(since: call) else { return false }
-      pending.add(call.key)
-      return true
-    }
+  /// Notes an entry that was set while the server was away. The process that did so may have ended.
+  private func noteIfUnsent(_ present: PresentEntry?, _ key: String) {
+    guard let present, present.isUnsent, let version = present.version else { return }
+    withKnown { $0.noteUnsentEntry(key, version) }
   }
 
   /// What an answer of the server says.
@@ -227,7 +216,7 @@ extension TieredCache {
   ///   - present: The entry that is compared.
   ///   - isUse: Whether this is a use of the entry.
   private func note(
-    _ answer: SharedAnswer, _ call: KeyOrder.Call, _ present: PresentEntry?, isUse: Bool
+    _ answer: SharedAnswer, _ call: KnownVersions.Call, _ present: PresentEntry?, isUse: Bool
   ) -> Noted {
     let number: UInt64
     switch answer {
@@ -241,17 +230,17 @@ extension TieredCache {
       // Reading an expired entry does not count as a use.
       let use = isFresh ? self.use(of: call.key, shared, bytes.remaining, tells: isUse) : nil
       let stamp = present?.version == shared.version ? present?.stamp : nil
-      return withOrder { order in
-        let isNoted = order.note(
+      return withKnown { known in
+        let isNoted = known.note(
           .entry(shared.version), bytes.number, call, stamp: stamp, use: use)
         // The machine's clock may say otherwise.
-        if !isFresh { order.expire(call.key, shared.version) }
-        return isNoted || !order.isUnsent(call.key) ? .entry(shared, bytes) : .overtaken
+        if !isFresh { known.expire(call.key, shared.version) }
+        return isNoted || !known.isUnsent(call.key) ? .entry(shared, bytes) : .overtaken
       }
     }
-    return withOrder { order in
-      let isNoted = order.note(.nothing, number, call)
-      return isNoted || !order.isUnsent(call.key) ? .nothing : .overtaken
+    return withKnown { known in
+      let isNoted = known.note(.nothing, number, call)
+      return isNoted || !known.isUnsent(call.key) ? .nothing : .overtaken
     }
   }
 
@@ -261,16 +250,15 @@ extension TieredCache {
   private func usableEntry(
     _ key: String, _ local: FoundEntry, _ present: PresentEntry?, tags: Bool
   ) throws(StorageError) -> FoundEntry {
-    let call = withOrder { $0.begin(key) }
     guard let now = try files.presentEntry(key) else { return .missing }
     if now == present {
-      return withOrder { $0.use(key, now.version, since: call) } ? local : .missing
+      return withKnown { $0.use(key, now.version) } ? local : .missing
     }
     // It has been replaced since it was found.
     let (found, next) = try files.lookUp(key, noValue: true, tags: tags)
     guard let next else { return .missing }
     let version = try files.withVersion(next, key).version
-    return withOrder { $0.use(key, version, since: call) } ? found : .missing
+    return withKnown { $0.use(key, version) } ? found : .missing
   }
 
   /// Where the current entry of a key is.
@@ -286,24 +274,21 @@ extension TieredCache {
     followOnce()
     let found = try files.freshEntry(key)
     if let found, try isCurrent(key, found, isUse: isUse) { return .here(found) }
-    let call = withOrder { $0.begin(key) }
+    let call = withKnown { $0.begin(key) }
+    defer { withKnown { $0.end(call) } }
     let present = try found.map { (found) throws(StorageError) in
       try files.withVersion(found, key)
     }
-    var noted: Noted?
-    if present.map({ sendsPending($0, call) }) ?? true {
-      let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
-        try tier.readHead(key, count: SharedEntry.headCount)
-      }
-      noted = reply.map { note($0, call, present, isUse: isUse) }
+    noteIfUnsent(present, key)
+    let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
+      try tier.readHead(key, count: SharedEntry.headCount)
     }
-    switch noted {
+    switch reply.map({ note($0, call, present, isUse: isUse) }) {
     case nil, .overtaken:
       // It may have been replaced since it was found.
-      let call = withOrder { $0.begin(key) }
       guard let found = try files.freshEntry(key) else { return .missing(isFromServer: false) }
       let version = try files.withVersion(found, key).version
-      let isUsable = withOrder { $0.use(key, version, since: call) }
+      let isUsable = withKnown { $0.use(key, version) }
       return isUsable ? .here(found) : .missing(isFromServer: false)
     case .nothing:
       removeOutdated(key, present)
@@ -345,44 +330,33 @@ extension TieredCache {
 
   private func store(
     _ payload: Payload, _ shared: SharedEntry, _ remaining: Int64, _ key: String,
-    _ present: PresentEntry?, _ changes: SubdirectoryChanges?
+    _ present: PresentEntry?
   ) {
-    store(shared, remaining, key, present, changes) { options, hook throws(StorageError) in
+    store(shared, remaining, key, present) { options, hook throws(StorageError) in
       try files.write(payload, forKey: key, options, hook: hook)
     }
   }
 
   private func storeNoValue(
-    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
-    _ changes: SubdirectoryChanges?
+    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?
   ) {
-    store(shared, remaining, key, present, changes) { options, hook throws(StorageError) in
+    store(shared, remaining, key, present) { options, hook throws(StorageError) in
       try files.writeNoValue(forKey: key, options, hook: hook)
     }
   }
 
-  /// Stores what the server has, unless a later version is known, or another process of this
-  /// machine may have stored a later one.
+  /// Stores what the server has, unless a newer version is known.
   ///
-  /// - Parameters:
-  ///   - present: The entry that was compared.
-  ///   - changes: Those before the server was asked.
+  /// - Parameter present: The entry that was compared.
   private func store(
     _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
-    _ changes: SubdirectoryChanges?,
     _ write: (WriteOptions, CommitHook) throws(StorageError) -> Void
   ) {
+    let held = KnownVersions.Held.entry(shared.version)
     var isStored = false
     do throws(StorageError) {
       try write(shared.localOptions(remaining: remaining)) { commit throws(StorageError) in
-        let now = try files.presentEntry(key)
-        if now == nil, try !files.isUnchanged(near: key, since: changes) { return }
-        let isLater = withOrder { order in
-          guard order.isLatest(key, shared.version) else { return false }
-          guard let now, now != present else { return true }
-          return shared.version.isLater(than: now.version) || order.wasSent(key, now.version)
-        }
-        guard isLater else { return }
+        guard withKnown({ $0.isNewest(key, held) }) else { return }
         try commit()
         isStored = true
       }
@@ -391,7 +365,7 @@ extension TieredCache {
       if error.code != .misuse { report(error.inContext(of: "get", key: key, path: directory)) }
     }
     if isStored {
-      withOrder { $0.noteStored(key, shared.version) }
+      withKnown { $0.noteNoOlderEntry(key, held, hasEntry: true) }
     } else {
       removeOutdated(key, present)
     }

@@ -73,13 +73,11 @@ extension TieredCache {
       return (shared, shared.bytes(with: payload))
     }
     var isShared = content != .tooLarge
-    // If this fails, the write is likely to fail as well.
-    let changes = try? files.changes(near: key)
-    let call = withOrder { $0.beginChange(key, storing: shared.version.name) }
-    defer { withOrder { $0.endChange(call) } }
+    let call = withKnown { $0.begin(key) }
+    defer { withKnown { $0.end(call) } }
     let number: UInt64
     do throws(StorageError) {
-      try pending.send(to: tier, about: key, changeOrder)
+      try sendUnsent(about: key)
       let reply = try tier.write(
         bytes, name: shared.version.name, lifetime: shared.lifetime, forKey: key,
         production: production?.lease?.production)
@@ -99,38 +97,25 @@ extension TieredCache {
       }
     } catch {
       noteFailure(error, of: "set", key)
-      if let told = withOrder({ $0.number(of: call) }) {
+      if let told = withKnown({ $0.version(named: shared.version.name, of: key) }) {
         // Only the reply is lost. The server may have refused to store the value.
-        number = told
+        number = told.number
         isShared = false
       } else if production != nil {
-        return try storeProduced(key, production, options, after: call, write: write)
+        return try storeProduced(key, production, options, write: write)
       } else {
-        withOrder { order in
-          if order.noteUnsent(.entry(shared.version), call) { pending.add(key) }
-        }
-        return try write(options.with(shared.version, if: isLatest(key, shared.version)))
+        withKnown { $0.noteUnsent(.entry(shared.version), key) }
+        return try write(options.with(shared.version, if: isNewest(key, shared.version)))
       }
     }
     let version = EntryVersion(number: number, name: shared.version.name)
-    withOrder { order in
+    withKnown { known in
       let use = shared.use(remaining: shared.lifetime)
-      let isLatest = order.note(.entry(version), number, call, use: use)
-      if isLatest, production == nil { pending.remove(key) }
+      _ = known.noteChange(.entry(version), number, call, use: use)
     }
     do throws(StorageError) {
-      // What is on this machine alone is stored in any case.
-      let isOnlyHere = !isShared
-      let isStored = Locked(false)
-      try write(
-        options.with(version) { [self] in
-          let isWanted =
-            withOrder { $0.isLatest(key, version) }
-            && (isOnlyHere || !isOvertaken(key, version, since: changes))
-          isStored.withLock { $0 = isWanted }
-          return isWanted
-        })
-      if isStored.withLock({ $0 }) { withOrder { $0.noteStored(key, version) } }
+      try write(options.with(version, if: isNewest(key, version)))
+      withKnown { $0.noteNoOlderEntry(key, .entry(version), hasEntry: true) }
     } catch {
       removeSoon(key)
       guard isShared else { throw error }
@@ -139,41 +124,20 @@ extension TieredCache {
     }
   }
 
-  /// Whether another process of this machine has stored a later entry of a key, or may have
-  /// removed one. The key must be locked.
-  ///
-  /// - Parameter changes: Those before the server was told.
-  private func isOvertaken(
-    _ key: String, _ version: EntryVersion, since changes: SubdirectoryChanges?
-  ) -> Bool {
-    do throws(StorageError) {
-      if try files.isUnchanged(near: key, since: changes) { return false }
-      guard let present = try files.presentEntry(key) else { return true }
-      return present.version?.isLater(than: version) == true
-    } catch {
-      // Nothing is stored: the next read asks the server.
-      return true
-    }
-  }
-
-  private func isLatest(_ key: String, _ version: EntryVersion) -> @Sendable () -> Bool {
-    { self.withOrder { $0.isLatest(key, version) } }
-  }
-
-  private func producerCall(_ key: String, _ production: SharedProduction?) -> KeyOrder.Call {
-    production.map { KeyOrder.Call(key, began: $0.began) } ?? withOrder { $0.begin(key) }
+  private func isNewest(_ key: String, _ version: EntryVersion) -> @Sendable () -> Bool {
+    { self.withKnown { $0.isNewest(key, .entry(version)) } }
   }
 
   /// Stores a value that was produced on this machine alone, unless the key was changed since the
   /// producer began.
   private func storeProduced(
     _ key: String, _ production: SharedProduction?, _ options: WriteOptions,
-    after change: KeyOrder.Call? = nil, write: (WriteOptions) throws(StorageError) -> Void
+    write: (WriteOptions) throws(StorageError) -> Void
   ) throws(StorageError) {
-    let call = producerCall(key, production)
+    let began = production?.began ?? withKnown { $0.now() }
     try write(
       options.with(nil) {
-        self.withOrder { $0.noteProduced(.entry(nil), call, after: change) }
+        self.withKnown { $0.noteProduced(.entry(nil), key, since: began) }
       })
   }
 
@@ -188,38 +152,29 @@ extension TieredCache {
     if case .producer = author, production?.lease == nil {
       return try removeProduced(key, production, hook: hook)
     }
-    let call = withOrder { $0.beginChange(key) }
-    defer { withOrder { $0.endChange(call) } }
+    let call = withKnown { $0.begin(key) }
+    defer { withKnown { $0.end(call) } }
     var failure: StorageError?
     do throws(StorageError) {
-      try pending.send(to: tier, about: key, changeOrder)
+      try sendUnsent(about: key)
       let reply = try tier.remove(key, production: production?.lease?.production)
       if let lease = production?.lease { _ = leases.remove(lease) }
       noteSuccess()
       guard let made = reply.made else { return }
       failure = made.failure
-      withOrder { order in
-        if order.note(.nothing, made.number, call), production == nil { pending.remove(key) }
-      }
+      withKnown { _ = $0.noteChange(.nothing, made.number, call) }
     } catch {
       if production != nil {
         noteFailure(error, of: "remove", key)
-        return try removeProduced(key, production, after: call, hook: hook)
+        return try removeProduced(key, production, hook: hook)
       }
       failure = error.becauseOthersWereNotTold
-      withOrder { order in
-        if order.noteUnsent(.nothing, call) { pending.add(key) }
-      }
+      withKnown { $0.noteUnsent(.nothing, key) }
     }
-    let check = withOrder { $0.begin(key) }
     do throws(StorageError) {
-      let isNoticed = try files.removeNoticeably(
-        key,
-        if: { [self] () throws(StorageError) in
-          guard let present = try files.presentEntry(key) else { return true }
-          return !withOrder { $0.mayUse(key, present.version) }
-        }, hook: hook)
-      if isNoticed { withOrder { $0.noteNoOlderEntry(check, hasEntry: false) } }
+      // Unless it was set in the meantime.
+      try files.remove(key, if: { [self] in withKnown { $0.isNewest(key, .nothing) } }, hook: hook)
+      withKnown { $0.noteNoOlderEntry(key, .nothing, hasEntry: false) }
     } catch {
       removeSoon(key)
       throw error
@@ -231,34 +186,28 @@ extension TieredCache {
 
   /// Removes an entry because a producer of this machine alone has found that there is no value.
   private func removeProduced(
-    _ key: String, _ production: SharedProduction?, after change: KeyOrder.Call? = nil,
-    hook: CommitHook
+    _ key: String, _ production: SharedProduction?, hook: CommitHook
   ) throws(StorageError) {
-    let call = producerCall(key, production)
-    _ = try files.removeNoticeably(
-      key,
-      if: { [self] in withOrder { $0.noteProduced(.nothing, call, after: change) } }, hook: hook)
+    let began = production?.began ?? withKnown { $0.now() }
+    try files.remove(
+      key, if: { [self] in withKnown { $0.noteProduced(.nothing, key, since: began) } },
+      hook: hook)
   }
 
   func removeAll() throws(StorageError) {
     followOnce()
     var failure: StorageError?
     do throws(StorageError) {
-      let reply = try pending.removeAll(on: tier, changeOrder)
+      failure = try sending.withLock { _ throws(StorageError) in try removeAllOnServer() }
       noteSuccess()
-      guard let made = reply.made else { return }
-      failure = made.failure
     } catch {
       failure = error.becauseOthersWereNotTold
-      withOrder { order in
-        order.noteUnsentRemovalOfAll()
-        pending.addAll()
-      }
+      withKnown { $0.noteAllUnsent() }
     }
     do throws(StorageError) {
       try files.removeAll()
     } catch {
-      withOrder { $0.outdateAll() }
+      withKnown { $0.outdateAll() }
       throw error
     }
     if let failure { throw failure }

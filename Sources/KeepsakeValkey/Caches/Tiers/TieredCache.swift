@@ -6,16 +6,15 @@ internal import Synchronization
 ///
 /// Each value on the server has a version, which the entry on this machine has too. An entry is
 /// used without asking the server as long as its version is known to be the one there: see
-/// ``KeyOrder``. A value that is set or removed is changed on the server first, which tells all
-/// machines; they remove their entries of earlier versions. While the server is away, entries of
-/// this machine are used unless they are known to be outdated.
+/// ``KnownVersions``. A value that is set or removed is changed on the server first, which tells
+/// all machines; they remove their entries of earlier versions. While the server is away, entries
+/// of this machine are used unless they are known to be outdated.
 ///
-/// An entry whose version has the number 0 was set while the server was away, and has to be removed
-/// there.
+/// An entry whose version has the number 0 was set while the server was away. Before the server is
+/// asked about its key again, the key is removed there.
 final class TieredCache: SharedCacheEngine {
   let files: FileCache
   let tier: any SharedTier
-  let pending = PendingInvalidations()
   let waits = ProducerWaits()
   let leases = ActiveLeases()
   private let state = Locked(State(), afterFork: { State() })
@@ -24,10 +23,8 @@ final class TieredCache: SharedCacheEngine {
   private let isOutageReported = Atomic(false)
   /// Whether it was reported that the server refuses to tell of changes.
   private let isRefusalReported = Atomic(false)
-  /// The seconds between a success and the next attempt to send what is pending.
-  private let sendDelay = Atomic(1)
-  /// Whether that attempt is scheduled.
-  private let isSendingSoon = Atomic(false)
+  /// Held while keys are removed on the server of whose changes it was not told.
+  let sending = Locked(())
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
 
@@ -36,7 +33,7 @@ final class TieredCache: SharedCacheEngine {
     /// forked child.
     let generation = ForkGuard.generation
     var hasBegunFollowing = false
-    var order = KeyOrder()
+    var known = KnownVersions()
   }
 
   init(
@@ -69,7 +66,7 @@ final class TieredCache: SharedCacheEngine {
   }
 
   /// Runs `body` with what is known, while no other thread does. It must not wait.
-  func withOrder<R>(_ body: (inout KeyOrder) -> R) -> R { withState { body(&$0.order) } }
+  func withKnown<R>(_ body: (inout KnownVersions) -> R) -> R { withState { body(&$0.known) } }
 
   /// Follows the second tier from the first call on.
   func followOnce() {
@@ -91,9 +88,7 @@ final class TieredCache: SharedCacheEngine {
     _ key: String, for call: String, _ question: () throws(StorageError) -> R
   ) -> R? {
     do throws(StorageError) {
-      // A forked child has no thread that sends the rest.
-      if ForkGuard.isForkedChild { try pending.sendAll(to: tier, changeOrder) }
-      try pending.send(to: tier, about: key, changeOrder)
+      try sendUnsent(about: key)
       let answer = try question()
       noteSuccess()
       return answer
@@ -103,8 +98,34 @@ final class TieredCache: SharedCacheEngine {
     }
   }
 
+  /// Removes on the server what it was not told of, if that is about this key: an older value there
+  /// must not be read again. What else it was not told of stays there until it expires.
+  func sendUnsent(about key: String) throws(StorageError) {
+    guard withKnown({ $0.isUnsent(key) }) else { return }
+    try sending.withLock { _ throws(StorageError) in
+      if withKnown({ $0.isAllUnsent }) { try removeAllOnServer() }
+      // Another thread may have removed it.
+      guard withKnown({ $0.isUnsent(key) }) else { return }
+      let call = withKnown { $0.begin(key) }
+      defer { withKnown { $0.end(call) } }
+      guard let made = try tier.remove(key, production: nil).made else { return }
+      let isFirst = withKnown { known in
+        known.noteChange(.nothing, made.number, call) && known.queueRemoval(of: key)
+      }
+      removeOutdatedSoon(isFirst)
+    }
+  }
+
+  /// - Returns: The failure of a removal that was made.
+  @discardableResult
+  func removeAllOnServer() throws(StorageError) -> StorageError? {
+    let time = withKnown { $0.now() }
+    guard let made = try tier.removeAll().made else { return nil }
+    withKnown { $0.noteRemovalOfAll(made.number, since: time) }
+    return made.failure
+  }
+
   func noteSuccess() {
-    sendPendingSoon(after: .seconds(sendDelay.load(ordering: .relaxed)))
     guard isOutageReported.load(ordering: .relaxed) else { return }
     isOutageReported.store(false, ordering: .relaxed)
   }
@@ -120,34 +141,6 @@ final class TieredCache: SharedCacheEngine {
         remedy: error.remedy, underlyingError: error.underlyingError
       ).asWarning)
   }
-
-  /// Sends the removals that are pending, on another thread.
-  private func sendPendingSoon(after delay: Duration? = nil) {
-    // A forked child has no thread for that. Its next question sends them.
-    if pending.isEmpty || ForkGuard.isForkedChild { return }
-    if delay != nil, isSendingSoon.exchange(true, ordering: .relaxed) { return }
-    let send: @Sendable () -> Void = { [weak self] in
-      guard let self else { return }
-      if delay != nil { isSendingSoon.store(false, ordering: .relaxed) }
-      do throws(StorageError) {
-        try pending.sendAll(to: tier, changeOrder)
-        sendDelay.store(1, ordering: .relaxed)
-      } catch {
-        // A server that refuses changes may answer questions for long.
-        let delay = sendDelay.load(ordering: .relaxed)
-        sendDelay.store(min(delay * 2, 60), ordering: .relaxed)
-        if delay == 1 { noteFailure(error, of: "set") }
-      }
-    }
-    if let delay {
-      BackgroundWork.run(after: delay, send)
-    } else {
-      BackgroundWork.run(send)
-    }
-  }
-
-  /// Changes the order of the keys, and starts the removal of entries that have become outdated.
-  func changeOrder(_ body: (inout KeyOrder) -> Bool) { removeOutdatedSoon(withOrder(body)) }
 
   /// Reports a failure that no caller can be told about.
   func report(_ error: StorageError) { onFailure(error) }
@@ -170,67 +163,60 @@ final class TieredCache: SharedCacheEngine {
     BackgroundWork.run(after: Self.removalDelay) { [weak self] in self?.removeOutdated() }
   }
 
-  /// Removes the entry of this machine unless it is the latest one.
-  func removeSoon(_ key: String) { removeOutdatedSoon(withOrder { $0.queueRemoval(of: key) }) }
+  /// Removes the entry of this machine unless it is the newest one.
+  func removeSoon(_ key: String) { removeOutdatedSoon(withKnown { $0.queueRemoval(of: key) }) }
 
   /// Removes the entries of this machine that are known to be outdated.
   func removeOutdated() {
-    while let call = withOrder({ $0.takeRemoval() }) {
+    while let key = withKnown({ $0.takeRemoval() }) {
       // An entry that cannot be removed is compared before it is used.
-      try? removeOutdated(call)
+      try? removeOutdated(key)
     }
   }
 
-  private func removeOutdated(_ call: KeyOrder.Call) throws(StorageError) {
-    let key = call.key
+  private func removeOutdated(_ key: String) throws(StorageError) {
+    guard let held = withKnown({ $0.held(key) }) else { return }
     let present = try files.presentEntry(key)
-    if let present {
-      // One that the server was not told of is compared when it is used.
-      if present.isPending, !withOrder({ $0.wasSent(key, present.version) }) { return }
-      if withOrder({ $0.mayUse(key, present.version) }) {
-        return withOrder { $0.noteNoOlderEntry(call, hasEntry: true) }
+    // That of another process, which is compared when it is used.
+    if present?.isUnsent == true { return }
+    let isUsable = present.map { present in withKnown { $0.mayUse(key, present.version) } }
+    if isUsable == false {
+      try files.remove(key) { commit throws(StorageError) in
+        if try isOutdated(key, present) { try commit() }
       }
-    } else if withOrder({ $0.noteMissing(call) }) {
-      return
     }
-    // Another process may be about to store an older entry, unless it notices the removal.
-    let isNoticed = try files.removeNoticeably(
-      key, if: { [self] () throws(StorageError) in try isOutdated(key, present) },
-      hook: { commit throws(StorageError) in try commit() })
-    if isNoticed { withOrder { $0.noteNoOlderEntry(call, hasEntry: false) } }
+    withKnown { $0.noteNoOlderEntry(key, held, hasEntry: isUsable == true) }
   }
 
-  /// Whether this machine still has an entry, which must not be used, or still none. The key must
-  /// be locked.
+  /// Whether this machine still has an entry that must not be used. The key must be locked.
   ///
   /// - Parameter wasCompared: Whether the server was found to have another version.
   func isOutdated(
     _ key: String, _ entry: PresentEntry?, wasCompared: Bool = false
   ) throws(StorageError) -> Bool {
-    guard try files.presentEntry(key) == entry else { return false }
-    guard let entry else { return true }
-    return withOrder { order in
-      // A server that has lost changes gives lower numbers.
-      wasCompared ? !order.isLatest(key, entry.version) : !order.mayUse(key, entry.version)
+    guard let entry, try files.presentEntry(key) == entry else { return false }
+    return withKnown { known in
+      // A server that has lost changes gives smaller numbers.
+      wasCompared
+        ? !known.isNewest(key, .entry(entry.version)) : !known.mayUse(key, entry.version)
     }
   }
 }
 
 extension PresentEntry {
   /// Whether the server was not told of it.
-  var isPending: Bool { version?.number == 0 }
+  var isUnsent: Bool { version?.number == 0 }
 }
 
 extension TieredCache: TierFollower {
   func tierIsFollowed() {
-    withOrder { $0.setFollowing(true) }
+    withKnown { $0.setFollowing(true) }
     isRefusalReported.store(false, ordering: .relaxed)
     waits.wakeAll()
-    sendPendingSoon()
   }
 
   func tierIsLost(_ error: StorageError) {
-    withOrder { $0.setFollowing(false) }
+    withKnown { $0.setFollowing(false) }
     waits.wakeAll()
     // Calls find out by themselves that the server is away.
     if error.code == .unreachable || isRefusalReported.exchange(true, ordering: .relaxed) { return }
@@ -250,18 +236,18 @@ extension TieredCache: TierFollower {
 
   func tierDidRemove(_ key: String, number: UInt64) { noteChange(of: key, .nothing, number) }
 
-  private func noteChange(of key: String, _ held: KeyOrder.Held, _ number: UInt64) {
-    removeOutdatedSoon(withOrder { $0.noteMessage(key, held, number) })
+  private func noteChange(of key: String, _ held: KnownVersions.Held, _ number: UInt64) {
+    removeOutdatedSoon(withKnown { $0.noteMessage(key, held, number) })
     waits.wake(key)
   }
 
   func tierDidRemoveAll(number: UInt64) {
-    changeOrder { $0.noteRemovalOfAll(number) }
+    withKnown { $0.noteRemovalOfAll(number) }
     waits.wakeAll()
   }
 
   func tierDidChange() {
-    withOrder { $0.setFollowing($0.isFollowing) }
+    withKnown { $0.setFollowing($0.isFollowing) }
     waits.wakeAll()
   }
 

@@ -43,15 +43,8 @@ import Testing
     let location = JournalPaths(
       directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
     let journal = Journal(location: location, timeout: timeout, report: failures.append)
-    looksOnlyWhenUsed(journal)
+    journal.lookOnlyWhenUsed()
     return journal
-  }
-
-  /// Has a journal watch another way than its own: a look in the background goes by the real clock,
-  /// by which a pause may be over.
-  private static func looksOnlyWhenUsed(_ journal: Journal) {
-    let watch = FileWatcher.shared.watch(.names, of: "/", polls: false) { _ in }
-    journal.file.withLock { $0.watch([watch], of: nil, isFollowed: false) }
   }
 
   private func overwrite(with bytes: [UInt8]) throws {
@@ -84,7 +77,7 @@ import Testing
   @Test func anEmptiedFileHasNoValuesOnceItHasSettled() throws {
     let store = directory.store(failures: failures)
     let reader = directory.store()
-    for store in [store, reader] { try Self.looksOnlyWhenUsed(store.journal) }
+    for store in [store, reader] { try store.journal.lookOnlyWhenUsed() }
     for key in 0..<3 { try store.set(key, forKey: "k\(key)") }
     #expect(try reader.int("k2") == 2)
     try overwrite(with: [])

@@ -264,7 +264,7 @@ final class FakeTier: SharedTier {
     let refusal = state.withLock { $0.failure }.map {
       StorageError($0, operation: "request", remedy: "Raise maxmemory.")
     }
-    let number = try change("write", [key], production) { server in
+    let number = try change("write", key, production) { server in
       if refusal != nil { return }
       server.entries[key] = .init(
         bytes: bytes, number: server.lastNumber, expires: server.now.addingSaturated(lifetime))
@@ -276,36 +276,24 @@ final class FakeTier: SharedTier {
   }
 
   func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply {
-    try remove([key], production)
-  }
-
-  func remove(_ keys: [String]) throws(StorageError) -> ChangeReply { try remove(keys, nil) }
-
-  private func remove(
-    _ keys: [String], _ production: UInt64?
-  ) throws(StorageError) -> ChangeReply {
-    let number = try change("remove", keys, production) { _ in
+    let number = try change("remove", key, production) { _ in
     } message: { number in
-      { follower in
-        for key in keys { follower.tierDidRemove(key, number: number) }
-      }
+      { $0.tierDidRemove(key, number: number) }
     }
     return number.map { .made(number: $0) } ?? .productionEnded
   }
 
   /// Returns the number of the change; nil if the production has ended.
   private func change(
-    _ name: String, _ keys: [String], _ production: UInt64?,
+    _ name: String, _ key: String, _ production: UInt64?,
     _ body: (inout FakeTierServer.State) -> Void, message: (UInt64) -> Message
   ) throws(StorageError) -> UInt64? {
     try call(name) { server -> UInt64? in
-      if let production, server.productions[keys[0]] != production { return nil }
+      if let production, server.productions[key] != production { return nil }
       server.lastNumber += 1
-      for key in keys {
-        server.entries[key] = nil
-        server.leases[key] = nil
-        server.productions[key] = nil
-      }
+      server.entries[key] = nil
+      server.leases[key] = nil
+      server.productions[key] = nil
       body(&server)
       return server.lastNumber
     } message: {
