@@ -22,8 +22,8 @@ struct LinkState {
   let openSockets: OpenSockets
 
   private(set) var availability = Availability.connecting
-  var commands = Lane()
-  var subscriptions = Lane()
+  var commands = ReconnectingConnection()
+  var subscriptions = ReconnectingConnection()
   /// That of the first connection, for later ones.
   var context: TLSContext?
   /// Why the link is closed; nil while it is open.
@@ -60,7 +60,7 @@ struct LinkState {
     self.openSockets = openSockets
   }
 
-  subscript(role: Connection.Role) -> Lane {
+  subscript(role: Connection.Role) -> ReconnectingConnection {
     get { role == .commands ? commands : subscriptions }
     set { if role == .commands { commands = newValue } else { subscriptions = newValue } }
   }

@@ -1,7 +1,7 @@
 internal import Keepsake
 
-/// One of a link's two connections, and when to make it anew.
-struct Lane {
+/// One of a link's two connections, and when to make it again after it has ended.
+struct ReconnectingConnection {
   typealias Instant = ContinuousClock.Instant
 
   var connection: Connection?
