@@ -127,24 +127,24 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     try server.check()
     if !state.withLock({ $0.isKnown }) { try readBeforeFirstChange() }
     for _ in 0..<3 {
-      let (basis, conflict, byteCount, name) = state.withLock { state in
+      let (baseline, conflict, byteCount, name) = state.withLock { state in
         let byteCount = state.contents.byteCount(after: changes)
-        return (state.basis, state.conflict, byteCount, state.nextName())
+        return (state.baseline, state.conflict, byteCount, state.nextName())
       }
       if let conflict { throw conflict }
       guard byteCount <= maximumByteCount || !changes.sets else { throw tooLarge }
       let (reply, isConfirmed) = try server.run(
         TableScripts.change,
-        arguments(of: changes, ifCurrent: conditions, named: name, id: basis.id))
+        arguments(of: changes, ifCurrent: conditions, named: name, id: baseline.id))
       let result = try result(of: reply)
       switch result.code {
       case 1:
-        noteServerVersion(result.version - 1, result.name, since: basis)
+        noteServerVersion(result.version - 1, result.name, since: baseline)
         show(changes, named: name, result)
         if !isConfirmed { throw server.unconfirmed }
         return true
       case 0:
-        noteServerVersion(result.version, result.name, since: basis)
+        noteServerVersion(result.version, result.name, since: baseline)
         show(nil, named: "", result)
         return false
       default:
@@ -217,9 +217,9 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   }
 
   private func noteServerVersion(
-    _ version: Int64, _ name: String, since basis: TableState.Basis
+    _ version: Int64, _ name: String, since baseline: TableState.Baseline
   ) {
-    let next = state.withLock { $0.noteServerVersion(version, name: name, since: basis) }
+    let next = state.withLock { $0.noteServerVersion(version, name: name, since: baseline) }
     submit(next.load)
     if let error = next.report { reportSoon(error) }
   }

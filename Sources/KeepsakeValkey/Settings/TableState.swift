@@ -20,7 +20,7 @@ struct TableState {
   typealias Load = Int
 
   /// What was known when a change was sent to the server.
-  struct Basis {
+  struct Baseline {
     let id: String
     let version: Int64
     let name: String
@@ -349,8 +349,8 @@ struct TableState {
 
   // MARK: Changes
 
-  var basis: Basis {
-    Basis(id: contents.id, version: contents.version, name: contents.name, lossCount: lossCount)
+  var baseline: Baseline {
+    Baseline(id: contents.id, version: contents.version, name: contents.name, lossCount: lossCount)
   }
 
   /// The name of the next change of this process. That of the first change is also the identity of
@@ -373,15 +373,15 @@ struct TableState {
   /// it is older than what the process knew, or was made by another change, the server has lost
   /// changes.
   mutating func noteServerVersion(
-    _ version: Int64, name: String, since basis: Basis
+    _ version: Int64, name: String, since baseline: Baseline
   ) -> NextSteps {
     // Each loss is reported once, although several threads may notice it.
-    guard basis.lossCount == lossCount, basis.id == contents.id else { return NextSteps() }
-    if version == basis.version, Self.differ(name, basis.name) {
+    guard baseline.lossCount == lossCount, baseline.id == contents.id else { return NextSteps() }
+    if version == baseline.version, Self.differ(name, baseline.name) {
       return NextSteps(load: phase == .apart ? nil : beginLoading())
     }
-    guard version < basis.version else { return NextSteps() }
-    let report = lostChanges(max(basis.version, contents.version) - version)
+    guard version < baseline.version else { return NextSteps() }
+    let report = lostChanges(max(baseline.version, contents.version) - version)
     lossCount += 1
     contents.version = version
     contents.name = ""

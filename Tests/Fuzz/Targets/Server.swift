@@ -192,8 +192,8 @@ private func encode(_ message: TableMessage) -> [UInt8] {
       // This process has made a change. A reply with another version is invalid.
       guard version == 0 || TableMessage.versions.contains(version) else { continue }
       let change = TableChanges([StorageEngines.Entry(key: "own", data: nil)])
-      let (basis, name) = (state.basis, state.nextName())
-      load = state.noteServerVersion(version, name: "c\(version)", since: basis).load ?? load
+      let (baseline, name) = (state.baseline, state.nextName())
+      load = state.noteServerVersion(version, name: "c\(version)", since: baseline).load ?? load
       if !state.note(change, version: version, name: name, id: "id") {
         load = state.noteEarly(change, version: version, name: name) ?? load
       }

@@ -39,9 +39,9 @@ import Testing
     }
 
     func noteServerVersion(
-      _ version: Int64, named name: String? = nil, since basis: TableState.Basis
+      _ version: Int64, named name: String? = nil, since baseline: TableState.Baseline
     ) -> TableState.NextSteps {
-      state.noteServerVersion(version, name: name ?? "c\(version)", since: basis)
+      state.noteServerVersion(version, name: name ?? "c\(version)", since: baseline)
     }
     func nextName() -> String { state.nextName() }
 
@@ -264,23 +264,23 @@ import Testing
   @Test(arguments: [false, true]) func ownChangeOfAnOldVersionIsALoss(_ isApart: Bool) {
     let follower = Self.follower(20)
     if isApart { follower.lose(unreachable) }
-    let basis = follower.state.basis
-    #expect(follower.noteServerVersion(20, since: basis).report == nil)
+    let baseline = follower.state.baseline
+    #expect(follower.noteServerVersion(20, since: baseline).report == nil)
     #expect(follower.receive(21, ["a": "2"]) == nil)
     // The message may come before the reply.
-    #expect(follower.noteServerVersion(20, since: basis).report == nil)
+    #expect(follower.noteServerVersion(20, since: baseline).report == nil)
     #expect(follower.state.phase == (isApart ? .apart : .current))
-    let next = follower.noteServerVersion(17, since: basis)
+    let next = follower.noteServerVersion(17, since: baseline)
     #expect(next.report?.code == .damaged)
     #expect(next.report?.reason?.contains(isApart ? "last 3 " : "last 4 ") == true)
     #expect((next.load == nil) == isApart)
-    #expect(follower.noteServerVersion(18, since: basis).report == nil)
+    #expect(follower.noteServerVersion(18, since: baseline).report == nil)
     let load = next.load ?? follower.beginReceiving() ?? 0
     _ = follower.note(Self.changes(["b": "1"]), version: 18, id: "id")
     #expect(follower.finishLoading(load, Self.snapshot(19, ["b": "1"])).report == nil)
-    #expect(follower.noteServerVersion(19, since: basis).report == nil)
+    #expect(follower.noteServerVersion(19, since: baseline).report == nil)
     #expect(follower.values == ["b": "1"] && follower.state.phase == .current)
-    #expect(follower.noteServerVersion(18, since: follower.state.basis).report != nil)
+    #expect(follower.noteServerVersion(18, since: follower.state.baseline).report != nil)
   }
 
   @Test(arguments: ["", "other"]) func anotherTableIsAConflict(_ id: String) {
@@ -610,8 +610,8 @@ import Testing
     let next = follower.finishLoading(load ?? 0, Self.snapshot(21, ["a": "2"]), askedName: "other")
     #expect(next.report?.code == .damaged && follower.values == ["a": "2"])
     // An own change finds it out as well.
-    let basis = follower.state.basis
-    let other = follower.noteServerVersion(21, named: "other", since: basis)
+    let baseline = follower.state.baseline
+    let other = follower.noteServerVersion(21, named: "other", since: baseline)
     #expect(other.load != nil && follower.state.phase == .loading)
     #expect(follower.nextName() != follower.nextName())
   }
