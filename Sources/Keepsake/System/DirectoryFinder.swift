@@ -66,7 +66,7 @@ struct DirectoryFinder: Sendable {
     if let chosen = chosen.documents { return try Self.path(of: chosen, operation: "bootstrap") }
     let home = try home(
       remedy: "Set HOME, or pass a directory for documents to StorageSystem.bootstrap.")
-    let named = UserDirectories.directory("DOCUMENTS", in: try userDirectories(home), home: home)
+    let named = XDGUserDirectories.directory("DOCUMENTS", in: try userDirectories(home), home: home)
     let documents = named ?? home + "/Documents"
     return documents + "/" + app
   }
@@ -149,7 +149,7 @@ struct DirectoryFinder: Sendable {
       "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
     ]
     return names.map { home + "/" + $0 }
-      + UserDirectories.all(in: (try? userDirectories(home)) ?? [], home: home)
+      + XDGUserDirectories.all(in: (try? userDirectories(home)) ?? [], home: home)
   }
 
   // MARK: Home

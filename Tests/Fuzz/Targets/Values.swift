@@ -73,7 +73,7 @@ private func makeStore() -> Defaults.Store {
 /// The file with the user's choice of directories.
 @Sendable func tryUserDirectories(_ input: UnsafeRawBufferPointer) {
   let home = "/home/ann"
-  for directory in UserDirectories.all(in: Array(input), home: home) {
+  for directory in XDGUserDirectories.all(in: Array(input), home: home) {
     check(directory.hasPrefix("/"), "a directory is absolute")
     check(directory == "/" || !directory.hasSuffix("/"), "it does not end in a slash")
     check(!directory.utf8.contains(0), "a path has no zero byte")
@@ -83,7 +83,7 @@ private func makeStore() -> Defaults.Store {
     var line = Array("XDG_MUSIC_DIR=\"/".utf8)
     for byte in directory.utf8.dropFirst() { line += [UInt8(ascii: "\\"), byte] }
     line.append(UInt8(ascii: "\""))
-    let back = UserDirectories.directory("MUSIC", in: line, home: home)
+    let back = XDGUserDirectories.directory("MUSIC", in: line, home: home)
     check(back == directory, "a directory reads back")
   }
 }

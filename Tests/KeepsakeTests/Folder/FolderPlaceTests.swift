@@ -264,15 +264,16 @@ import Testing
       (#"export XDG_DOCUMENTS_DIR="/a""#, nil), ("XDG_DOCUMENTS_DIR=\"/a\0b\"", nil),
     ] as [(String, String?)])
   func readsALineLikeXdgUserDirs(_ text: String, _ directory: String?) {
-    #expect(UserDirectories.directory("DOCUMENTS", in: Array(text.utf8), home: "/h") == directory)
+    let file = Array(text.utf8)
+    #expect(XDGUserDirectories.directory("DOCUMENTS", in: file, home: "/h") == directory)
   }
 
   @Test func ignoresANameThatIsNotUTF8() {
     let line = Array("XDG_DOCUMENTS_DIR=\"/".utf8)
     let bad = line + [0xFC, 0x22, 10]
-    #expect(UserDirectories.directory("DOCUMENTS", in: bad, home: "/h") == nil)
+    #expect(XDGUserDirectories.directory("DOCUMENTS", in: bad, home: "/h") == nil)
     // Other lines are still read.
     let both = Array("# caf".utf8) + [0xE9, 10] + line + Array("d\"\n".utf8) + bad
-    #expect(UserDirectories.directory("DOCUMENTS", in: both, home: "/h") == "/d")
+    #expect(XDGUserDirectories.directory("DOCUMENTS", in: both, home: "/h") == "/d")
   }
 }

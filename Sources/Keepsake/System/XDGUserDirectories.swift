@@ -1,6 +1,6 @@
 /// Parses `user-dirs.dirs`, in which xdg-user-dirs keeps the user's choice of directories
 /// (user-dirs.dirs(5)).
-enum UserDirectories {
+enum XDGUserDirectories {
   /// The directory for a purpose such as `DOCUMENTS`; nil if the file has no valid line for it.
   ///
   /// Lines have the form `XDG_DOCUMENTS_DIR="$HOME/Documents"`: a quoted path that starts with
