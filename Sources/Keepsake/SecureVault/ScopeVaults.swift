@@ -6,7 +6,7 @@ final class ScopeVaults: Sendable {
   private let services = StoreRegistry<SecureVault.Service, SecureVault.Store>()
   private let vaults = StoreRegistry<String, Vault>()
   fileprivate let defaultService = Locked(SecureVault.Service.standard)
-  fileprivate let maxLogN = Locked(PassphraseAttempts.defaultMaxLogN)
+  fileprivate let maxLogN = Locked(PassphraseWorkBudget.defaultMaxLogN)
 
   init(_ options: VaultOptions) { givenOptions = options }
 

@@ -22,7 +22,8 @@ private func checkUnreadable(_ error: StorageError) {
       check(header.vaultID.count == VaultHeader.idSize, "an id has its size")
       check(header.slots.allSatisfy(\.opensVault), "no presence slot is in clear")
       _ = (
-        header.masterSlot, header.presenceSlot, PassphraseAttempts.allow(header.slots, maxLogN: 19)
+        header.masterSlot, header.presenceSlot,
+        PassphraseWorkBudget.allow(header.slots, maxLogN: 19)
       )
     } catch {
       checkUnreadable(error)

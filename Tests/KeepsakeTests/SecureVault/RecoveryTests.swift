@@ -156,7 +156,7 @@ import Testing
       _ = try store.addRecovery()
       #expect(try store.openers.count == 2)
     }
-    var attempts = PassphraseAttempts(maxLogN: 19)
+    var budget = PassphraseWorkBudget(maxLogN: 19)
     let header = try directory.openVault()
     let secret = SlotSecret(.passphrase, logN: 10, try SecretBytes(count: 1))
     let bytes = try header.ring.makeSlot(vaultID: header.header.vaultID, for: secret).bytes
@@ -169,20 +169,20 @@ import Testing
       }
     }
     let usual = try slot(17)
-    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 8), maxLogN: 19))
-    #expect(!PassphraseAttempts.allow(Array(repeating: usual, count: 9), maxLogN: 19))
-    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 8), maxLogN: 10))
-    #expect(PassphraseAttempts.allow(Array(repeating: usual, count: 16), maxLogN: 20))
-    for _ in 0..<8 { try attempts.count(usual, "header") }
-    expectFailure(.unsupportedVersion) { try attempts.count(usual, "header") }
-    attempts = PassphraseAttempts(maxLogN: 19)
-    expectFailure(.unsupportedVersion) { try attempts.count(slot(20), "header") }
-    for _ in 0..<2 { try attempts.count(slot(19), "header") }
-    expectFailure(.unsupportedVersion) { try attempts.count(slot(19), "header") }
+    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 8), maxLogN: 19))
+    #expect(!PassphraseWorkBudget.allow(Array(repeating: usual, count: 9), maxLogN: 19))
+    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 8), maxLogN: 10))
+    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 16), maxLogN: 20))
+    for _ in 0..<8 { try budget.spend(on: usual, "header") }
+    expectFailure(.unsupportedVersion) { try budget.spend(on: usual, "header") }
+    budget = PassphraseWorkBudget(maxLogN: 19)
+    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(20), "header") }
+    for _ in 0..<2 { try budget.spend(on: slot(19), "header") }
+    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(19), "header") }
     // The caller allows it.
-    attempts = PassphraseAttempts(maxLogN: 20)
-    for _ in 0..<2 { try attempts.count(slot(20), "header") }
-    expectFailure(.unsupportedVersion) { try attempts.count(slot(20), "header") }
+    budget = PassphraseWorkBudget(maxLogN: 20)
+    for _ in 0..<2 { try budget.spend(on: slot(20), "header") }
+    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(20), "header") }
   }
 
   /// The limit is the caller's choice: another program may have made a vault with a higher cost.

@@ -59,7 +59,7 @@ struct KeySlot: Equatable, Sendable {
   #else
   static let defaultLogN: UInt8 = 17
   #endif
-  /// ``PassphraseAttempts`` limits what a process does for a header.
+  /// ``PassphraseWorkBudget`` limits what a process does for a header.
   static let acceptedLogN: ClosedRange<UInt8> = 10...20
   private static let saltSize = 32
   private static let boxSize = XAES.keySize + XAES.overhead

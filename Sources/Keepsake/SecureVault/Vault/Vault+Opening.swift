@@ -9,11 +9,11 @@ extension Vault {
   ) throws(StorageError) -> VaultSession {
     var failure: StorageError?
     let options = options
-    var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
+    var budget = PassphraseWorkBudget(maxLogN: options.maxLogN)
     for source in options.sources {
       for slot in header.slots where slot.opensVault && source.matches(slot) {
         do throws(StorageError) {
-          try attempts.count(slot, storage.headerPath)
+          try budget.spend(on: slot, storage.headerPath)
           guard let secret = try source.secret(for: slot, in: self) else { continue }
           return try open(header, storage, slot, with: secret)
         } catch {
@@ -204,10 +204,10 @@ extension Vault {
         .wrongPassphrase, operation: "unlock", path: storage.path, reason: Self.mistypedCode,
         remedy: "Compare it with the code on paper, and enter it again.")
     }
-    var attempts = PassphraseAttempts(maxLogN: options.maxLogN)
+    var budget = PassphraseWorkBudget(maxLogN: options.maxLogN)
     for slot in header.slots where slot.opensVault && slot.kind == .passphrase {
       do throws(StorageError) {
-        try attempts.count(slot, storage.headerPath)
+        try budget.spend(on: slot, storage.headerPath)
       } catch {
         failure = error
         continue

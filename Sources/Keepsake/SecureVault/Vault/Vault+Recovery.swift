@@ -23,7 +23,7 @@ extension Vault {
       let slot = try session.ring.makeSlot(.recovery, vaultID: header.vaultID, for: secret)
       let slots = header.slots + [slot]
       guard slots.count <= VaultHeader.maxSlotCount,
-        PassphraseAttempts.allow(slots, maxLogN: options.maxLogN)
+        PassphraseWorkBudget.allow(slots, maxLogN: options.maxLogN)
       else {
         // Another process may have removed some.
         if try !session.storage.isStillStored() {

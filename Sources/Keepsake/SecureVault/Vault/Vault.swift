@@ -204,7 +204,7 @@ struct VaultOptions: Sendable {
   var sources = SecureVault.KeySource.standard
   var authenticate: SecureVault.Authenticator?
   /// See ``SecureVault/Store/maxWorkFactor``.
-  var maxLogN = PassphraseAttempts.defaultMaxLogN
+  var maxLogN = PassphraseWorkBudget.defaultMaxLogN
 
   var hasStandardSources: Bool { sourceNames == VaultOptions().sourceNames }
 

@@ -1,15 +1,15 @@
 #if SecureVault
-/// Limits the time that a header can make a process spend on passphrases.
+/// The work that a process does for the passphrases of one header.
 ///
 /// Anyone who can write to the vault's directory can forge a header. Nothing authenticates it
 /// before a slot has been opened, and each attempt costs what the slot says.
-struct PassphraseAttempts {
+struct PassphraseWorkBudget {
   /// The greatest cost of one slot, unless ``SecureVault/Store/maxWorkFactor`` is set: 512 MiB and
   /// about two seconds.
   static let defaultMaxLogN: UInt8 = 19
 
   private let maxLogN: UInt8
-  private var sum = 0
+  private var spent = 0
 
   init(maxLogN: UInt8) { self.maxLogN = maxLogN }
 
@@ -18,10 +18,10 @@ struct PassphraseAttempts {
   private static func maxSum(_ maxLogN: UInt8) -> Int { max(8 << 17, 2 << Int(maxLogN)) }
 
   /// Throws if trying the slot would cost too much.
-  mutating func count(_ slot: KeySlot, _ path: String) throws(StorageError) {
+  mutating func spend(on slot: KeySlot, _ path: String) throws(StorageError) {
     guard slot.kind == .passphrase else { return }
     let cost = 1 << Int(slot.logN)
-    guard slot.logN <= maxLogN, sum + cost <= Self.maxSum(maxLogN) else {
+    guard slot.logN <= maxLogN, spent + cost <= Self.maxSum(maxLogN) else {
       throw StorageError(
         .unsupportedVersion, operation: "open", path: path,
         reason: "the vault header demands too much work for a passphrase (work factor "
@@ -29,7 +29,7 @@ struct PassphraseAttempts {
         remedy: "Restore the header from a backup, or raise SecureVault.shared.maxWorkFactor if it "
           + "is not forged.")
     }
-    sum += cost
+    spent += cost
   }
 
   /// Whether a header with these slots can be tried whole.
