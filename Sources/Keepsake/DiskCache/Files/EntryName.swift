@@ -1,10 +1,10 @@
-/// The name of an entry's payload file: `<xx>/<base64url(key)><ending>`, where `xx` is one of 256
-/// subdirectories.
+/// The name of an entry's payload file: `<xx>/<base64url(key)><extension>`, where `xx` is one of
+/// 256 subdirectories.
 ///
 /// The key is in unpadded Base64 with the alphabet for file names (RFC 4648, section 5). If that
 /// would be too long, if the key is empty, or if the file system ignores case, the name is `h.` and
-/// 32 hexadecimal digits of a hash instead, and the key is found in the sidecar. An ending of the
-/// key, such as `.png`, follows, so that other programs know what the file is.
+/// 32 hexadecimal digits of a hash instead, and the key is found in the sidecar. The key's
+/// extension, such as `.png`, follows, so that other programs know what the file is.
 struct EntryName: Sendable {
   static let directoryCount = 256
   static let longestKey = 65_536
@@ -97,26 +97,26 @@ struct EntryName: Sendable {
       guard let key = Base64.decode(UnsafeRawBufferPointer(rebasing: name[..<encodedLength]))
       else { return nil }
       // Only the name that the key gives, so that each key has one.
-      let ending = key.suffix(key.withUnsafeBytes { endingLength($0) })
-      return name[encodedLength...].elementsEqual(ending) ? key : nil
+      let fileExtension = key.suffix(key.withUnsafeBytes { extensionLength($0) })
+      return name[encodedLength...].elementsEqual(fileExtension) ? key : nil
     }
   }
 
   /// The hash of the key in a name that is a hash; nil for any other name.
   private static func hash(fileName: String) -> UInt64? {
-    let ending = fileName.utf8.span.bytes.withUnsafeBytes { endingLength($0) }
-    guard fileName.hasPrefix("h."), fileName.utf8.count == hashedLength + ending else {
+    let length = fileName.utf8.span.bytes.withUnsafeBytes { extensionLength($0) }
+    guard fileName.hasPrefix("h."), fileName.utf8.count == hashedLength + length else {
       return nil
     }
-    let digits = fileName.dropFirst(2).dropLast(ending)
+    let digits = fileName.dropFirst(2).dropLast(length)
     guard Hexadecimal.number(digits.suffix(16)) != nil else { return nil }
     return Hexadecimal.number(digits.prefix(16))
   }
 
-  /// The length of a key's ending: a dot, and one to eight letters and digits in ASCII after
+  /// The length of a key's extension: a dot, and one to eight letters and digits in ASCII after
   /// something else. 0 without one, or if it could be taken for one of the cache's own.
   @inline(__always)
-  private static func endingLength(_ key: UnsafeRawBufferPointer) -> Int {
+  private static func extensionLength(_ key: UnsafeRawBufferPointer) -> Int {
     var length = 1
     while length <= 9, length < key.count {
       switch key[key.count - length] {
@@ -129,16 +129,16 @@ struct EntryName: Sendable {
     return 0
   }
 
-  private static func isReserved(_ ending: Slice<UnsafeRawBufferPointer>) -> Bool {
+  private static func isReserved(_ fileExtension: Slice<UnsafeRawBufferPointer>) -> Bool {
     let own: StaticString
-    switch ending.count {
+    switch fileExtension.count {
     case 4: own = ".tmp"
     case 5: own = ".meta"
     case 6: own = ".trash"
     default: return false
     }
     return own.withUTF8Buffer { own in
-      zip(ending, own).allSatisfy { lowercased($0) == $1 }
+      zip(fileExtension, own).allSatisfy { lowercased($0) == $1 }
     }
   }
 
@@ -169,11 +169,11 @@ struct EntryName: Sendable {
     guard key.count <= longestKey else { return nil }
     let hash = Checksum.sum(key, seed: 0)
     let encodedLength = Base64.length(key.count)
-    let endingLength = endingLength(key)
+    let extensionLength = extensionLength(key)
     let isHashed =
-      rules.ignoresCase || key.isEmpty || encodedLength + endingLength > rules.longestName
+      rules.ignoresCase || key.isEmpty || encodedLength + extensionLength > rules.longestName
     let stemLength = isHashed ? hashedLength : encodedLength
-    let path = path(hash, nameLength: stemLength + endingLength) { name in
+    let path = path(hash, nameLength: stemLength + extensionLength) { name in
       if isHashed {
         (name[0], name[1]) = (UInt8(ascii: "h"), UInt8(ascii: "."))
         let second = Checksum.sum(key, seed: ~0)
@@ -182,8 +182,8 @@ struct EntryName: Sendable {
       } else {
         Base64.encode(key, to: name)
       }
-      for position in 0..<endingLength {
-        let byte = key[key.count - endingLength + position]
+      for position in 0..<extensionLength {
+        let byte = key[key.count - extensionLength + position]
         name[stemLength + position] = rules.ignoresCase ? lowercased(byte) : byte
       }
     }
