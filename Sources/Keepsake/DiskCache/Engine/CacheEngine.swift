@@ -1,0 +1,58 @@
+/// Keeps the entries of a cache store: in files or in memory.
+///
+/// An expired entry counts as missing for all calls.
+package protocol CacheEngine: AnyObject, Sendable {
+  /// The directory of this cache; nil for a cache in memory.
+  var directory: String? { get }
+  /// The directory that holds all caches of the app; nil for a cache in memory.
+  var parentDirectory: String? { get }
+  var counts: CacheCounts { get }
+  /// In bytes; nil for no limit.
+  var sizeLimit: Int? { get set }
+
+  func read(_ key: String) throws(StorageError) -> Payload?
+  /// Finds what a fetch can use: also an entry that is kept after its expiry, and with `noValue` a
+  /// record that there is no value. Counts neither a hit nor a miss.
+  ///
+  /// - Parameters:
+  ///   - key: The key of the entry.
+  ///   - noValue: Whether to find such a record.
+  ///   - tags: Whether the tags of an entry that has not expired are needed.
+  func find(_ key: String, noValue: Bool, tags: Bool) throws(StorageError) -> CacheLookup
+  /// The value of an entry, to be read in pieces; nil if there is none.
+  func openChunks(_ key: String) throws(StorageError) -> ChunkSource?
+  func contains(_ key: String) throws(StorageError) -> Bool
+  func entry(_ key: String) throws(StorageError) -> DiskCache.Entry?
+  /// The path of the payload file; nil if there is no entry, or if it is not in a file.
+  func path(_ key: String) throws(StorageError) -> String?
+
+  func write(
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError)
+  /// Starts an entry that is written in pieces; it becomes visible when the writer finishes.
+  func startWriting(_ key: String) throws(StorageError) -> any CacheWriter
+
+  /// Records, in place of the value, that there is none.
+  func writeNoValue(
+    forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError)
+  /// Stores an entry that was found stale again without its value, which lives on.
+  ///
+  /// - Returns: Whether the entry is still that one.
+  func renew(
+    _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) -> Bool
+
+  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError)
+  /// Returns the number of entries that were removed.
+  func removeExpired() throws(StorageError) -> Int
+  func removeAll() throws(StorageError)
+  func keys() throws(StorageError) -> [String]
+  func totalSize() throws(StorageError) -> Int
+}
+
+extension CacheEngine {
+  package func remove(_ key: String, hook: CommitHook) throws(StorageError) {
+    try remove(key, by: .caller, hook: hook)
+  }
+}

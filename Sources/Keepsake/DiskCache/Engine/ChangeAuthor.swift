@@ -1,0 +1,35 @@
+/// The author of a change to an entry. Only a cache that machines share tells authors apart.
+package enum ChangeAuthor: Sendable {
+  /// A call that sets or removes the entry: from now on no machine may use the old one.
+  case caller
+  /// A fetch; nil in a cache of one machine.
+  case producer(SharedProduction?)
+}
+
+/// A producer that runs for a cache that machines share.
+package struct SharedProduction: Sendable {
+  /// nil to store the value on this machine alone.
+  package let lease: CacheLease?
+  /// When the producer began, as the cache counts what happens to it.
+  package let began: UInt64
+
+  package init(lease: CacheLease?, began: UInt64) {
+    self.lease = lease
+    self.began = began
+  }
+}
+
+/// The right to produce the value of a key for all machines.
+package struct CacheLease: Hashable, Sendable {
+  package let key: String
+  /// Tells it from any other lease.
+  package let token: UInt64
+  /// Common to all leases of the key until it is changed.
+  package let production: UInt64
+
+  package init(key: String, token: UInt64, production: UInt64) {
+    self.key = key
+    self.token = token
+    self.production = production
+  }
+}
