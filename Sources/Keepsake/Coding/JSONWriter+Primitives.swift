@@ -10,7 +10,7 @@ extension JSONWriter {
   }
 
   /// Appends a value that is a JSON primitive, in the same form as Foundation's encoder; returns
-  /// false if the value has to encode itself.
+  /// false if the value must encode itself.
   ///
   /// Never inlined, so that its locals take no stack from the callers, which are recursive.
   @inline(never)

@@ -1,6 +1,6 @@
 package import FoundationEssentials
 
-/// A value as the bytes of a file of its own, such as a cache's payload file.
+/// A value as the bytes of a separate file, such as a cache's payload file.
 ///
 /// `Data` is kept as it is and text as UTF-8, so that other programs can use the file.
 package struct Payload: Sendable {

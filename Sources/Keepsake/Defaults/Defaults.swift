@@ -82,10 +82,9 @@ extension Defaults {
   /// A number can be read as any numeric type that holds it without loss: 16 as `Int`, `UInt8` or
   /// `Double`. No other conversions are made.
   ///
-  /// Each call decodes a value that is stored as JSON, such as a struct or an array. For a struct
-  /// of three properties that takes 38,000 instructions, where reading an integer takes 530.
-  /// `model` keeps the decoded value if its type is `Sendable`, and so do typed keys and wrappers:
-  /// reading it again takes 660.
+  /// Each call decodes a value that is stored as JSON, such as a struct or an array. That costs far
+  /// more than reading an integer. `model` keeps the decoded value if its type is `Sendable`, and
+  /// so do typed keys and wrappers.
   ///
   /// - Returns: The value; nil if the key has none. Returns nil and reports the failure if the
   ///   value has another type or cannot be read.
@@ -249,7 +248,7 @@ extension Defaults {
   ///
   /// - Parameters:
   ///   - key: The key of the value.
-  ///   - defaultValue: The value that the closure is given if the key has none.
+  ///   - defaultValue: The value passed to the closure if the key has none.
   ///   - suite: The suite of the key.
   ///   - change: Changes the value. If `T` is optional, nil removes it.
   /// - Returns: The new value; `defaultValue` if it could not be stored, which is reported.
@@ -272,8 +271,8 @@ extension Defaults {
 
   /// Changes a value atomically with a closure that cannot throw.
   ///
-  /// It is an overload of its own because Swift 6.3 crashes on a function with a generic typed
-  /// throw and a `do` that does not catch all of a store's errors.
+  /// This overload is needed because Swift 6.3 crashes on a function with a generic typed throw and
+  /// a `do` that does not catch all of a store's errors.
   @inlinable @discardableResult
   public static func update<T: Codable>(
     _ key: String, default defaultValue: T, suite: Suite = .standard, _ change: (inout T) -> Void
@@ -317,7 +316,7 @@ extension Defaults {
 
   /// Stores the value of a typed key.
   ///
-  /// Survives the end of the process when the call returns, as with
+  /// When the call returns, the value survives the end of the process, as with
   /// ``set(_:forKey:suite:)-(T?,_,_)``.
   ///
   /// ```swift

@@ -4,7 +4,7 @@ extension Defaults.Store {
     try perform("backUp") { engine in try Self.journal(engine).backUp(to: path) }
   }
 
-  /// Prepares to replace all values by those of a backup.
+  /// Prepares to replace all values with the values of a backup.
   package func prepareRestore(from path: String) throws(StorageError) -> PreparedRestore {
     try perform("prepareRestore") { engine in
       try Self.journal(engine).prepareRestore(from: path)

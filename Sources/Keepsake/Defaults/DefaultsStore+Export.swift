@@ -3,7 +3,7 @@ public import FoundationEssentials
 extension Defaults {
   /// A document format in which a suite can be exported.
   public enum ExportFormat: Sendable {
-    /// One JSON object, sorted by key, with each setting on a line of its own.
+    /// One JSON object, sorted by key, with one setting per line.
     ///
     /// A value that JSON cannot express is an object with one member: `{"$data": "<Base64>"}`,
     /// `{"$date": <seconds since 2001>}` or `{"$number": "Infinity"}`. A value that looks like one

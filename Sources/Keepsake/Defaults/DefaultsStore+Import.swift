@@ -15,9 +15,9 @@ extension Defaults.Store {
   /// try Defaults.shared.import(Data(contentsOf: oldSettings))
   /// ```
   ///
-  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither, or if
-  ///   one of its values cannot be stored, such as an object that has two members of the same name.
-  ///   The error says which, by ``StorageError/key``, and where it is in JSON.
+  /// - Throws: ``StorageError`` with the code `decodingFailed` if the document is neither of these,
+  ///   or if one of its values cannot be stored, such as an object that has two members of the same
+  ///   name. ``StorageError/key`` names that value; in JSON, the error also says where it is.
   public func `import`(_ document: Data) throws(StorageError) {
     try perform("import") { engine in
       let document = try SettingsDocument(document)
@@ -26,7 +26,7 @@ extension Defaults.Store {
     }
   }
 
-  /// Sets the values of a document that can be stored, whatever else is in it.
+  /// Sets the values of a document that can be stored, and skips the others.
   package func importValid(_ document: SettingsDocument) throws(StorageError) {
     try perform("import") { engine in try set(document, in: engine) }
   }

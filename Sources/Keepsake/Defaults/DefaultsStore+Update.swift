@@ -1,19 +1,11 @@
 extension Defaults.Store {
-  /// Changes a value atomically: no other thread or process can change it in between.
-  ///
-  /// The closure runs without a lock. It may run several times, so it should have no side effects.
-  /// If the value changes during eight attempts, the ninth holds the suite lock. Writing to the
-  /// same suite inside it is an error. It must not wait for another thread that writes to the
-  /// suite.
+  /// Changes a value atomically, like `Defaults.update`. The closure must not wait for another
+  /// thread that writes to the suite.
   ///
   /// ```swift
   /// try Defaults.shared.update("launches", default: 0) { $0 += 1 }
   /// ```
   ///
-  /// - Parameters:
-  ///   - key: The key of the value.
-  ///   - defaultValue: The value that the closure is given if the key has none.
-  ///   - change: Changes the value. If `T` is optional, nil removes it.
   /// - Returns: The new value.
   /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
   @discardableResult

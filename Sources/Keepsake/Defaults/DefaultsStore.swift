@@ -119,7 +119,8 @@ extension Defaults {
 
     /// The file that holds the settings; nil for a suite in memory.
     ///
-    /// - Throws: ``StorageError`` if no directory can be found for it, as without a home directory.
+    /// - Throws: ``StorageError`` if no directory can be found for it, for example because the user
+    ///   has no home directory.
     public var fileURL: URL? {
       get throws(StorageError) { try engine.get().path.map { URL(filePath: $0) } }
     }
@@ -151,10 +152,7 @@ extension Defaults {
 extension Defaults.Store {
   /// The value of a key; nil if it has none.
   ///
-  /// A number can be read as any numeric type that holds it without loss. No other conversions are
-  /// made. Each call decodes a value that is stored as JSON, such as a struct, which takes seventy
-  /// times as long as reading an integer; `model` keeps the decoded value if its type is
-  /// `Sendable`.
+  /// See ``Defaults/get(_:suite:)`` for conversions between types and for the cost of decoding.
   ///
   /// - Throws: ``StorageError`` with the code `wrongType` if the value has another type.
   @inlinable
@@ -256,8 +254,7 @@ extension Defaults.Store {
 
   /// The `Codable` value of a key; nil if it has none.
   ///
-  /// The decoded value is cached, so reading it again does not decode it again. Values that contain
-  /// instances of classes are not cached.
+  /// The decoded value is cached, as `Defaults.model` describes.
   ///
   /// - Throws: ``StorageError`` with the code `wrongType` or `decodingFailed` if the value has
   ///   another type.

@@ -1,5 +1,5 @@
 extension Defaults {
-  /// The name of a suite: a group of settings in a file of its own, apart from all others.
+  /// The name of a suite: a group of settings in a separate file.
   ///
   /// See ``StoragePlace``.
   public typealias Suite = StoragePlace<Defaults>
@@ -13,11 +13,12 @@ extension Defaults.Store {
   /// for suite in try Defaults.shared.suites() { print(suite) }
   /// ```
   ///
-  /// They are the same for every store of the app. Suites in memory and suites in a directory of
-  /// their own are not listed. If the app's directory or the backing cannot be read, that is
-  /// reported to ``StorageSystem/onFailure``, and the other's suites are returned.
+  /// They are the same for every store of the app. Suites in memory, and suites in a directory that
+  /// the caller chose, are not listed. If only one of the app's directory and the backing can be
+  /// read, the failure is reported to ``StorageSystem/onFailure``, and the suites of the other one
+  /// are returned.
   ///
-  /// - Throws: ``StorageError`` if it cannot be read and there are no others.
+  /// - Throws: ``StorageError`` if one of the two cannot be read and the other one has no suites.
   public func suites() throws(StorageError) -> [Defaults.Suite] {
     let (suites, failures) = storedSuites()
     if suites.isEmpty, let failure = failures.first { throw failure }

@@ -65,7 +65,7 @@ final class KnownSuites: Sendable {
 
   /// Adds a store, unless there is no room for this name.
   ///
-  /// A program may make its names anew for each call. They must not take the room of the others.
+  /// A program may make new names for each call. They must not take the room of the others.
   func add(_ store: Defaults.Store, named name: String) {
     let slot = slot(Representation(of: name))
     guard slot.pointee.load(ordering: .relaxed) == nil, store.mayAddKnownName() else { return }

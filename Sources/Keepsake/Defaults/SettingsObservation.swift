@@ -20,7 +20,7 @@ final class SettingsObservation: Observable, Sendable {
     var removedValues: [TrackedValue] = []
     /// The writes of this process that are in progress.
     var activeWrites = 0
-    /// Whether the last of these writes has to start a check of all keys.
+    /// Whether the last of these writes must start a check of all keys.
     var isCheckPending = false
     var isFollowing = false
     /// Waits for changes by other processes.

@@ -35,7 +35,7 @@ class DecodedModel: @unchecked Sendable {
     let mirror = Mirror(reflecting: value)
     switch mirror.displayStyle {
     case .class, .foreignReference, nil: return false
-    // A custom mirror may leave something out; those of the standard library do not.
+    // A custom mirror may leave something out; the standard library's mirrors do not.
     case _ where value is any CustomReflectable:
       guard String(reflecting: Swift.type(of: value)).hasPrefix("Swift.") else { return false }
     default: break

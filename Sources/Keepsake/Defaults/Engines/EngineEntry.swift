@@ -5,7 +5,7 @@ extension StorageEngines {
   public struct Entry: Sendable, Equatable {
     /// The key.
     public let key: String
-    /// The bytes of the key; nil if it has none, or is to have none.
+    /// The bytes of the key; nil if it has none, or to remove them.
     public let data: Data?
 
     /// Creates an entry; nil stands for no bytes.

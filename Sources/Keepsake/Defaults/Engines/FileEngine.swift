@@ -12,16 +12,16 @@ extension StorageEngines {
   /// ```
   ///
   /// The name of a file is its key, with characters that a file name cannot hold escaped as `%XX`,
-  /// and `.json`. The first parts of a long key become names of directories. The next read sees a
-  /// file that was edited by hand. Each read opens a file; if that is too slow, use the journal,
-  /// whose values are in memory.
+  /// and `.json`. The first parts of a long key become names of directories. A file that was edited
+  /// by hand takes effect with the next read. Each read opens a file; if that is too slow, use the
+  /// journal, whose values are in memory.
   ///
-  /// Calls may come from any thread and any process. When a set has returned, it survives the end
+  /// Calls may come from any thread and any process. When a set returns, the value survives the end
   /// of the process, however it ends. It also survives a power cut if the ``Folder`` is durable,
   /// and otherwise after `synchronize()`. Other files in the directory are left alone. If the file
   /// system ignores the case of names, keys do too.
   ///
-  /// - Parameter folder: Where the files are. No other engine may use it.
+  /// - Parameter folder: The folder for the files. No other engine may use it.
   public static func files(in folder: Folder) -> some Engine { FileEngine(folder) }
 }
 
@@ -55,7 +55,7 @@ final class FileEngine: StorageEngines.Engine {
   /// there.
   ///
   /// A reader may see the first files before the others. If the call fails halfway, the first ones
-  /// are written. Under conditions, no other thread or process writes meanwhile.
+  /// are written. Under conditions, no other thread or process writes in the meantime.
   func apply(
     _ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]
   ) throws -> Bool {

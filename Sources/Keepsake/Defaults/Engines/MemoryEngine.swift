@@ -139,7 +139,7 @@ extension MemoryEngine: ValueEngine {
   /// Replaces all values in one step. Those that stay the same count as unchanged.
   func replaceAll(with values: [ValueChange]) throws(StorageError) {
     let changes = try exclusively {
-      // Compared without excluding readers. No other thread writes meanwhile.
+      // Compared without excluding readers. No other thread writes in the meantime.
       var missing = ByteKeyedDictionary<Bool>()
       for key in keys() { missing.set(key, true) }
       var changes: [ValueChange] = []

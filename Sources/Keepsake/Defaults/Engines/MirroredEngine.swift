@@ -3,11 +3,11 @@ internal import Synchronization
 
 extension StorageEngines {
   /// A ``StorageEngines/Engine`` whose values each process keeps in memory, so that reading a
-  /// setting is not a call.
+  /// setting does not call the engine.
   ///
-  /// Make an engine of this kind if it asks a server. Its suite then reads as fast as one in the
-  /// journal, and goes on reading while the server cannot be reached. The engine tells every
-  /// ``StorageEngines/Mirror`` what changes:
+  /// Use this protocol for an engine that talks to a server. Its suite is then as fast to read as
+  /// one in the journal, and can be read while the server cannot be reached. The engine passes each
+  /// change to every ``StorageEngines/Mirror``:
   ///
   /// ```swift
   /// final class ServerEngine: StorageEngines.MirroredEngine {
@@ -20,8 +20,8 @@ extension StorageEngines {
   /// }
   /// ```
   ///
-  /// All other calls are calls of the engine, which decides. A closure of `update` may run on the
-  /// value of the mirror first; it runs again if the engine has another value.
+  /// All other calls go to the engine, whose values count. The closure of an `update` may run on
+  /// the mirror's value first; it runs again if the engine has a different one.
   /// `StorageEngineConformance`, in `KeepsakeTesting`, also tests what a mirror shows.
   public protocol MirroredEngine: Engine {
     /// Gives a mirror all values before it returns, and from then on every change, made by this or
@@ -80,8 +80,8 @@ extension StorageEngines {
       receive { () throws(StorageError) in try values.apply(Self.decode(changes)) }
     }
 
-    /// Passes an error to ``StorageSystem/onFailure``, for what no call can throw: that the server
-    /// has lost changes, for example.
+    /// Reports an error that no call can throw to ``StorageSystem/onFailure``: that the server has
+    /// lost changes, for example.
     public func report(_ error: StorageError) { handler(error) }
 
     private func receive(_ store: () throws(StorageError) -> Void) {
@@ -117,7 +117,7 @@ extension StorageEngines {
     }
 
     /// Threads that wait while another one fails to fill the mirror fail with it: each attempt may
-    /// take as long as a time-out.
+    /// take as long as a timeout.
     private func fill() throws(StorageError) {
       let known = failureCount.load(ordering: .acquiring)
       try filling.withLock { state throws(StorageError) in

@@ -1,7 +1,7 @@
 public import FoundationEssentials
 
-/// Where the values of a suite of ``Defaults`` are, if not in its journal: engines of the library,
-/// and what an engine of your own implements.
+/// Engines that store suites of ``Defaults`` elsewhere than in a journal, and the protocols for
+/// your own engines.
 ///
 /// Assign engines to suites with
 /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``:
@@ -45,13 +45,13 @@ extension StorageEngines {
   ///
   /// The bytes of each value are one JSON text, such as `16`, `"dark"` or `{"name":"Ann"}`. Bytes,
   /// dates, and numbers that JSON cannot express are wrapped in an object, as described for
-  /// ``Defaults/ExportFormat/json``. An engine returns the bytes as they were set and does not have
-  /// to parse them.
+  /// ``Defaults/ExportFormat/json``. An engine returns the bytes as they were set and need not
+  /// parse them.
   ///
-  /// Calls come from any thread, and several may run at the same time. Every read of a setting is a
-  /// call, unless the engine is a ``StorageEngines/MirroredEngine``, as one that asks a server
-  /// should be. ``Defaults`` reports the errors of an engine, and its stores throw them: a
-  /// ``StorageError`` unchanged, and any other error as the `underlyingError` of a `StorageError`
+  /// Calls come from any thread, and several may run at the same time. Every read of a setting
+  /// calls the engine, unless it is a ``StorageEngines/MirroredEngine``; an engine that talks to a
+  /// server should be one. ``Defaults`` reports the errors of an engine, and its stores throw them:
+  /// a ``StorageError`` unchanged, and any other error as the `underlyingError` of a `StorageError`
   /// with the code `engineFailed`. `StorageEngineConformance`, in `KeepsakeTesting`, tests your
   /// engine and names each rule it breaks.
   public protocol Engine: Sendable {
@@ -97,8 +97,8 @@ extension StorageEngines {
     /// A stream with an element after each change that did not come through this engine, for
     /// example from another process. By default nil, for an engine that cannot notice such changes.
     ///
-    /// The stream does not have to include changes that were made through this engine. If it ends,
-    /// a suite asks for another one a second later.
+    /// The stream need not include changes that were made through this engine. If it ends, a suite
+    /// asks for another one a second later.
     func changes() throws -> AsyncStream<Void>?
   }
 }

@@ -29,7 +29,7 @@ protocol ValueEngine: AnyObject, Sendable {
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool
 
-  /// Replaces a value by what `change` makes of it, while no other thread or process can write.
+  /// Replaces a value with the result of `change`, while no other thread or process can write.
   ///
   /// `change` returns nil to leave the value alone, and `.some(nil)` to remove it.
   func update(
@@ -61,7 +61,7 @@ protocol ValueEngine: AnyObject, Sendable {
 
   /// Whether reads return copies, which may be older than what the engine compares with.
   var isCopy: Bool { get }
-  /// Whether a read does not have to wait for a server.
+  /// Whether a read need not wait for a server.
   var isReady: Bool { get }
 }
 
