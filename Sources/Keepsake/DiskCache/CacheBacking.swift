@@ -4,7 +4,8 @@
 package protocol CacheBacking: StorageBacking {
   /// The engine of a cache that machines share; nil for a cache that stays on this machine.
   ///
-  /// Not called for caches in memory or in a directory of their own. The call does not wait.
+  /// Not called for caches in memory or in a directory that the caller chose. The call does not
+  /// wait.
   ///
   /// - Parameters:
   ///   - files: The entries of this machine.
@@ -31,7 +32,7 @@ package protocol FetchTurn: AnyObject, Sendable {
   /// Begins, or waits for the machine that has begun.
   ///
   /// - Parameters:
-  ///   - version: That of the entry that was found.
+  ///   - version: The version of the entry that was found.
   ///   - waits: Whether to wait.
   /// - Returns: Whether to produce the value; if not, look again.
   /// - Throws: `CancellationError`.

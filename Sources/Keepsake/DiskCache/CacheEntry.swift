@@ -12,7 +12,7 @@ extension DiskCache {
     /// With ``DiskCache/Expiry/idle(_:)`` this is the date on which it expires unless it is read
     /// before.
     public let expires: Date?
-    /// Until when the entry is kept after its expiry, so that a fetch can use it; nil if it is not.
+    /// Until when a fetch can use the entry after its expiry; nil if it is not kept.
     public let keptUntil: Date?
     /// The texts that were stored with the value, such as its type; empty if there are none.
     public let tags: [String: String]
@@ -30,7 +30,7 @@ extension DiskCache {
     }
   }
 
-  /// How often a cache was of use in this process.
+  /// Counts of what a cache has done in this process.
   public struct Statistics: Hashable, Sendable {
     /// Reads that returned a value.
     public internal(set) var hits = 0
@@ -41,16 +41,15 @@ extension DiskCache {
     public internal(set) var coalesced = 0
     /// Entries that were removed because of the size limit.
     public internal(set) var evictions = 0
-    /// Entries that were removed because their files were damaged, and entries whose bytes on the
-    /// server were; each read of one was a miss.
+    /// Entries with damaged files, which were removed, and entries with damaged bytes on the
+    /// server. Each read of one also counts as a miss.
     public internal(set) var damaged = 0
     /// Hits whose value came from the server on which machines share the cache; 0 for a cache of
     /// this machine alone.
     ///
     /// See ``StorageBacking``.
     public internal(set) var sharedHits = 0
-    /// Reads for which that server was asked and had no value that has not expired; each was a
-    /// miss.
+    /// Misses for which that server was asked too, and had no value or only an expired one.
     public internal(set) var sharedMisses = 0
   }
 }

@@ -14,12 +14,12 @@ extension DiskCache {
   public struct Key<Value: Codable>: Hashable, Sendable {
     /// The name under which the value is stored.
     public let name: String
-    /// Has keys compared by their bytes.
+    /// Makes keys compare byte by byte.
     private let exactName: ExactString
     /// When an entry that is stored under this key expires.
     public let expiry: Expiry
-    /// For how long after its expiry a fetch returns an entry if producing it anew fails; nil for
-    /// no such time.
+    /// How long after its expiry a fetch returns an entry if producing a new one fails; nil
+    /// disables this.
     public let staleIfFailing: Duration?
     /// The cache in which the value is stored.
     public let cache: Name
@@ -33,8 +33,8 @@ extension DiskCache {
     /// - Parameters:
     ///   - name: The name of the entry.
     ///   - expiry: When the entry expires.
-    ///   - staleIfFailing: For how long after its expiry a fetch returns the entry if producing it
-    ///     anew fails; nil for no such time.
+    ///   - staleIfFailing: How long after its expiry a fetch returns the entry if producing a new
+    ///     one fails; nil disables this.
     ///   - cache: The cache of the entry.
     public init(
       _ name: String, expiry: Expiry = .never, staleIfFailing: Duration? = nil,

@@ -1,4 +1,4 @@
-// The same calls as those of `DiskCache`, where they are described.
+// The same calls as in `DiskCache`, where they are documented.
 
 extension DiskCache.Store {
   /// The value of an entry, or the value that `produce` returns, which is then stored.
@@ -18,8 +18,8 @@ extension DiskCache.Store {
     return try value?.value ?? nilValue(key)
   }
 
-  /// The value of an entry, for some time after its expiry too: it is then returned at once, and
-  /// produced anew in the background.
+  /// The value of an entry. For some time after its expiry, the old value is returned at once while
+  /// a new one is produced in the background.
   ///
   /// See ``DiskCache/fetch(_:expiry:staleFor:staleIfFailing:timeout:cache:isolation:_:)``, which
   /// throws the same errors.
@@ -89,8 +89,8 @@ extension DiskCache.Store {
       isolation: isolation, produce)
   }
 
-  /// The value of a typed key, for some time after its expiry too: it is then returned at once, and
-  /// produced anew in the background.
+  /// The value of a typed key. For some time after its expiry, the old value is returned at once
+  /// while a new one is produced in the background.
   ///
   /// See ``DiskCache/fetch(_:staleFor:timeout:isolation:_:)``.
   @discardableResult

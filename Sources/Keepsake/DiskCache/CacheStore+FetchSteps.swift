@@ -17,7 +17,7 @@ extension DiskCache.Store {
 
     /// Whether a fetch can return ``value`` at once.
     ///
-    /// - Parameter length: For how long after its expiry an entry counts, in nanoseconds.
+    /// - Parameter length: How long after its expiry an entry counts, in nanoseconds.
     func isAnswer(within length: Int64) -> Bool {
       switch found {
       case .fresh, .noValue: true
@@ -43,7 +43,7 @@ extension DiskCache.Store {
     }
   }
 
-  /// Returns a stale entry at once, and runs the producer in a task of its own.
+  /// Returns a stale entry at once, and runs the producer in a separate task.
   func fetchInBackground<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?,
     _ producer: BackgroundFetch<T>.Producer
@@ -120,7 +120,7 @@ extension DiskCache.Store {
     return lookup.value
   }
 
-  /// Starts a task that produces the value anew, unless the key was changed since it was looked up.
+  /// Starts a task that produces a new value, unless the key was changed since it was looked up.
   private func refresh(
     _ call: InFlightFetches.Call, _ key: String, _ policy: FetchPolicy, _ entry: CachedEntry,
     isolation: (any Actor)?, _ fetch: any AnyBackgroundFetch

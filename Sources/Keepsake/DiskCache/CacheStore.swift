@@ -123,7 +123,7 @@ extension DiskCache {
 extension DiskCache.Store {
   /// The bytes of an entry, regardless of the type it was stored as; nil if there is none.
   ///
-  /// The whole value is read into memory; `entry(_:)` has its size without reading it.
+  /// The whole value is read into memory. `entry(_:)` returns its size without reading it.
   ///
   /// - Throws: ``StorageError`` if the entry cannot be read.
   public func get(_ key: String) throws(StorageError) -> Data? {
@@ -201,10 +201,7 @@ extension DiskCache.Store {
   /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
   /// memory.
   ///
-  /// The file's name has the same extension as the key: the one of `film.mp4` ends in `.mp4`. Other
-  /// programs may read the file but must not write to it. The file never changes, but it is deleted
-  /// when the entry is replaced, removed, evicted or expires: open it at once, and expect that it
-  /// may be gone.
+  /// See ``DiskCache/fileURL(_:cache:)`` for how to use the file.
   ///
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public func fileURL(_ key: String) throws(StorageError) -> URL? {
@@ -222,10 +219,10 @@ extension DiskCache.Store {
   /// }
   /// ```
   ///
-  /// The first pass of a process over the whole value verifies it as it is read: if its bytes are
-  /// not those that were stored, a ``StorageError`` of code `damaged` is thrown instead of the last
-  /// piece, and the entry is removed. For a part of an entry that this process has not verified,
-  /// the whole value is read once before the first piece.
+  /// The first pass of a process over the whole value verifies it as it is read: if the bytes have
+  /// changed since they were stored, a ``StorageError`` of code `damaged` is thrown instead of the
+  /// last piece, and the entry is removed. For a part of an entry that this process has not
+  /// verified, the whole value is read once before the first piece.
   ///
   /// - Parameters:
   ///   - key: The key of the entry.
@@ -287,7 +284,7 @@ extension DiskCache.Store {
   ///   - value: The value to store.
   ///   - key: The key of the entry.
   ///   - expiry: When the entry expires.
-  ///   - keptFor: For how long after its expiry the entry is kept, so that a fetch can use it.
+  ///   - keptFor: How long after its expiry the entry is kept, so that a fetch can use it.
   ///   - tags: Short texts, such as the value's type or a validator. Together they take at most
   ///     1,024 bytes, with 4 bytes for each.
   ///   - durable: Whether the entry survives a power cut once the call has returned, which costs
@@ -394,8 +391,7 @@ extension DiskCache.Store {
 
   /// Removes expired entries, and files that killed programs left behind.
   ///
-  /// Expired entries are never returned, whether or not they have been removed; this frees their
-  /// disk space. It also happens automatically once a day.
+  /// See ``DiskCache/removeExpired(cache:)``.
   ///
   /// - Returns: The number of expired entries.
   /// - Throws: ``StorageError`` if an entry was not removed.
@@ -406,8 +402,7 @@ extension DiskCache.Store {
 
   /// Removes all entries; their files are deleted in the background.
   ///
-  /// The cache's directory stays, and so does whatever else is in it. In a directory that is a link
-  /// or a mount point, the files are deleted before this returns.
+  /// See ``DiskCache/removeAll(cache:)``.
   ///
   /// - Throws: ``StorageError`` if the cache was not emptied.
   public func removeAll() throws(StorageError) {
@@ -420,8 +415,8 @@ extension DiskCache.Store {
 
   /// The app's caches that have a directory, sorted by name.
   ///
-  /// They are the same for every store of the app. Caches in memory, and in directories that the
-  /// app chose itself, are not included.
+  /// They are the same for every store of the app. Caches in memory, and caches in a directory that
+  /// the caller chose, are not included.
   ///
   /// - Throws: ``StorageError`` if the directory of all caches cannot be read.
   public func caches() throws(StorageError) -> [DiskCache.Name] {

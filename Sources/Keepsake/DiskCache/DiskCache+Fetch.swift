@@ -15,12 +15,12 @@ extension DiskCache {
   /// this process sets or removes the key while `produce` runs, that change wins. If `produce`
   /// returns nil, nothing is stored.
   ///
-  /// If several machines share the cache, see ``StorageBacking``, one of them runs `produce`, and a
-  /// change on any of them wins. Another machine runs its own if that one fails.
+  /// If several machines share the cache (see ``StorageBacking``), only one of them runs `produce`,
+  /// and a change on any of them wins. If `produce` fails there, another machine runs its own.
   ///
   /// With `staleIfFailing`, a failure of `produce` is reported to ``StorageSystem/onFailure``, and
-  /// the old value is returned: without another attempt for a second, and after each further
-  /// failure for twice as long, up to a minute.
+  /// the old value is returned. The next attempt is made a second later at the earliest. This delay
+  /// doubles with each further failure, up to a minute.
   ///
   /// A value that cannot be stored is still returned; the failure is reported. An entry that cannot
   /// be read as a `T` is reported too, and produced again.
@@ -28,14 +28,14 @@ extension DiskCache {
   /// - Parameters:
   ///   - key: The key of the entry.
   ///   - expiry: When the entry expires.
-  ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` throws;
-  ///     nil for no time.
-  ///   - timeout: For how long other tasks wait while `produce` runs. Then they get an error, and
+  ///   - staleIfFailing: How long after its expiry an entry is returned if `produce` throws; nil
+  ///     disables this.
+  ///   - timeout: How long other tasks wait while `produce` runs. After that they get an error, and
   ///     the next fetch runs its own closure. `produce` itself goes on.
   ///   - cache: The cache of the entry.
   ///   - isolation: The actor on which `produce` runs: the caller's.
-  ///   - produce: Makes the value if there is none that counts. It must not wait for a fetch of the
-  ///     same key in another task, which would wait for it.
+  ///   - produce: Makes the value if there is no entry, or only an expired one. It must not wait
+  ///     for another task that fetches the same key: each would wait for the other.
   /// - Throws: What `produce` throws, `CancellationError`, or a ``StorageError``: of code
   ///   `timedOut` if another task has been producing the value for longer than its `timeout`, of
   ///   code `wrongType` or `decodingFailed` if that task stores another type under this key.
@@ -50,8 +50,8 @@ extension DiskCache {
       produce)
   }
 
-  /// The value of an entry, for some time after its expiry too: it is then returned at once, and
-  /// produced anew in the background.
+  /// The value of an entry. For some time after its expiry, the old value is returned at once while
+  /// a new one is produced in the background.
   ///
   /// ```swift
   /// let page = try await DiskCache.fetch("page", expiry: .minutes(5), staleFor: .hours(1)) {
@@ -59,21 +59,21 @@ extension DiskCache {
   /// }
   /// ```
   ///
-  /// In the background, too, one task of this process produces the value of a key; it is cancelled
-  /// after `timeout`. A failure there is reported to ``StorageSystem/onFailure``. The next attempt
-  /// begins with the first fetch after a second, and after each further failure after twice as
-  /// long, up to a minute. Until the entry is too old, no caller waits.
+  /// Only one task of this process produces the value of a key in the background, too; it is
+  /// cancelled after `timeout`. A failure there is reported to ``StorageSystem/onFailure``. The
+  /// next attempt is made by the first fetch after a second; this delay doubles with each further
+  /// failure, up to a minute. No caller waits until the entry is too old.
   ///
   /// - Parameters:
   ///   - key: The key of the entry.
   ///   - expiry: When the entry expires.
-  ///   - staleFor: For how long after its expiry an entry is returned at once.
-  ///   - staleIfFailing: For how long after its expiry an entry is returned if the caller waited
-  ///     for `produce` and it failed.
-  ///   - timeout: For how long other tasks wait while `produce` runs.
+  ///   - staleFor: How long after its expiry an entry is returned at once.
+  ///   - staleIfFailing: How long after its expiry an entry is returned if the caller waited for
+  ///     `produce` and it failed.
+  ///   - timeout: How long other tasks wait while `produce` runs.
   ///   - cache: The cache of the entry.
   ///   - isolation: The actor on which `produce` runs: the caller's.
-  ///   - produce: Makes the value if there is none that counts.
+  ///   - produce: Makes the value if there is no entry, or only an expired one.
   /// - Throws: What ``fetch(_:expiry:staleIfFailing:timeout:cache:isolation:_:)`` throws, if there
   ///   is no such entry.
   @discardableResult
@@ -109,11 +109,11 @@ extension DiskCache {
   /// - Parameters:
   ///   - key: The key of the entry.
   ///   - expiry: When the entry expires.
-  ///   - staleIfFailing: For how long after its expiry an entry is returned if `produce` throws.
-  ///   - keptFor: For how long after its expiry an entry can be revalidated.
-  ///   - nilExpiry: For how long it is known that the value is gone, so that a fetch returns nil
-  ///     without running `produce`; nil to ask each time. For all other calls, there is no entry.
-  ///   - timeout: For how long other tasks wait while `produce` runs.
+  ///   - staleIfFailing: How long after its expiry an entry is returned if `produce` throws.
+  ///   - keptFor: How long after its expiry an entry can be revalidated.
+  ///   - nilExpiry: How long to remember that the value is gone: a fetch then returns nil without
+  ///     running `produce`. nil disables this. All other calls find no entry.
+  ///   - timeout: How long other tasks wait while `produce` runs.
   ///   - cache: The cache of the entry.
   ///   - isolation: The actor on which `produce` runs: the caller's.
   ///   - produce: Gets the old entry, or nil if there is none.
@@ -154,7 +154,7 @@ extension DiskCache {
   /// The value of a typed key, or the value that `produce` returns, which is then stored.
   ///
   /// See ``fetch(_:expiry:staleIfFailing:timeout:cache:isolation:_:)``, which throws the same
-  /// errors; the expiry and `staleIfFailing` are those of the key.
+  /// errors. The key determines the expiry and `staleIfFailing`.
   @discardableResult
   public static func fetch<T: Codable>(
     _ key: Key<T>, timeout: Duration = .minutes(5),
@@ -163,8 +163,8 @@ extension DiskCache {
     try await named(key.cache).fetch(key, timeout: timeout, isolation: isolation, produce)
   }
 
-  /// The value of a typed key, for some time after its expiry too: it is then returned at once, and
-  /// produced anew in the background.
+  /// The value of a typed key. For some time after its expiry, the old value is returned at once
+  /// while a new one is produced in the background.
   ///
   /// ```swift
   /// let page = try await DiskCache.fetch(.frontPage, staleFor: .hours(1)) { try await download() }

@@ -24,7 +24,7 @@ public import FoundationEssentials
 /// returns `.unchanged` without an old value. The calls of a ``Store``, which ``shared`` and
 /// ``named(_:)`` return, throw ``StorageError``.
 public enum DiskCache {
-  /// The name of a cache, which is separate from all others and has a directory of its own.
+  /// The name of a cache. Each cache has its own directory.
   ///
   /// See ``StoragePlace``.
   public typealias Name = StoragePlace<DiskCache>
@@ -40,8 +40,8 @@ public enum DiskCache {
   /// ```
   ///
   /// Call this where you use the store. A store that you keep, for example in a `static let`,
-  /// continues to use the directories that were in effect when it was made, even in a test that has
-  /// directories of its own.
+  /// continues to use the directories that were in effect when it was made, even in a test with its
+  /// own directories.
   public static func named(_ name: Name) -> Store {
     if case .standard = name.location, !StorageScope.hasHadTemporaryScope {
       return standardOfProcess
@@ -85,10 +85,10 @@ extension DiskCache {
   /// The file that holds exactly the bytes of an entry; nil if there is none, or if the cache is in
   /// memory.
   ///
-  /// The file's name has the same extension as the key: the one of `film.mp4` ends in `.mp4`. Other
-  /// programs may read the file but must not write to it. The file never changes, but it is deleted
-  /// when the entry is replaced, removed, evicted or expires: open it at once, and expect that it
-  /// may be gone.
+  /// The file's name has the extension of the key, such as `.mp4` for `film.mp4`. Other programs
+  /// may read the file but must not write to it. The file never changes, but it is deleted when the
+  /// entry is replaced, removed or evicted, or expires. Open it at once, and be prepared for it to
+  /// be gone.
   public static func fileURL(_ key: String, cache: Name = .standard) -> URL? {
     named(cache).attempt { store throws(StorageError) in try store.fileURL(key) } ?? nil
   }

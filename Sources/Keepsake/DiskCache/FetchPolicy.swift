@@ -1,17 +1,17 @@
 /// What a fetch stores, and how it uses an entry that has expired.
 struct FetchPolicy: Sendable {
   let expiry: DiskCache.Expiry
-  /// For how long after its expiry an entry is returned while it is produced anew, in nanoseconds.
+  /// How long after its expiry an entry is returned while a new one is produced, in nanoseconds.
   let staleFor: Int64
-  /// For how long after its expiry an entry is returned if that fails, in nanoseconds.
+  /// How long after its expiry an entry is returned if that fails, in nanoseconds.
   let staleIfFailing: Int64
-  /// For how long after its expiry a stored entry is kept, in nanoseconds.
+  /// How long after its expiry a stored entry is kept, in nanoseconds.
   let kept: Int64
-  /// For how long it is known that there is no value; nil if that is not stored.
+  /// How long to remember that there is no value; nil if that is not stored.
   let nilExpiry: DiskCache.Expiry?
   /// Whether the fetch returns the tags of an entry, which are read from its sidecar.
   let returnsTags: Bool
-  /// For how long other calls wait for the producer.
+  /// How long other calls wait for the producer.
   let timeout: Duration
 
   init(
@@ -28,7 +28,7 @@ struct FetchPolicy: Sendable {
     self.timeout = timeout
   }
 
-  /// For how long after its expiry a fetch returns an entry at once, in nanoseconds.
+  /// How long after its expiry a fetch returns an entry at once, in nanoseconds.
   func usableLength(isFailing: Bool) -> Int64 {
     isFailing ? max(staleFor, staleIfFailing) : staleFor
   }

@@ -1,5 +1,5 @@
 extension DiskCache {
-  /// What a producer that revalidates its value tells
+  /// What a revalidating producer returns to
   /// ``DiskCache/fetch(_:expiry:staleIfFailing:keptFor:nilExpiry:timeout:cache:isolation:_:)``.
   ///
   /// ```swift
@@ -21,7 +21,7 @@ extension DiskCache {
     /// Replaces the expiry that was passed to `fetch`.
     let expiry: Expiry?
 
-    /// A new value, with tags of together at most 1,024 bytes.
+    /// A new value. All tags together may take at most 1,024 bytes.
     ///
     /// - Parameters:
     ///   - value: What is stored and returned; nil if there is none, as with ``gone``.
@@ -49,8 +49,8 @@ extension DiskCache {
     public static var gone: Self { Self(answer: .gone, expiry: nil) }
   }
 
-  /// A value of the cache: what a fetch that revalidates returns, and what its producer gets of an
-  /// entry that has expired.
+  /// A value of the cache with its age and tags: the result of a revalidating fetch, and the
+  /// expired entry that its producer gets.
   public struct CachedValue<Value> {
     /// The value.
     public let value: Value

@@ -8,7 +8,7 @@ internal import Synchronization
 /// and the next one produces the value, too.
 ///
 /// There is one instance per process because the producer of one cache may fetch from another, and
-/// waiting in a circle must be detected across caches.
+/// deadlocks must be detected across caches.
 ///
 /// Continuations are resumed outside the lock, because cancelling a task may hold a lock of its
 /// own.
@@ -22,7 +22,7 @@ package final class InFlightFetches: Sendable {
     case failure(any Error)
     /// The producer has taken longer than its timeout.
     case timedOut(Duration)
-    /// This call has to produce the value.
+    /// This call must produce the value.
     case produce
     case cancelled
   }
@@ -41,7 +41,7 @@ package final class InFlightFetches: Sendable {
   /// One call of `fetch`.
   package struct Call: Hashable, Sendable {
     let target: Target
-    /// For how long other calls wait while this one produces the value.
+    /// How long other calls wait while this one produces the value.
     let timeout: Duration
     fileprivate let id: UInt64
 
@@ -103,7 +103,7 @@ package final class InFlightFetches: Sendable {
       current[target].flatMap { fetches[$0]?.isOverdue == false ? $0 : nil }
     }
 
-    /// Makes the call the producer of a fetch, with a deadline of its own.
+    /// Makes the call the producer of a fetch, with its own deadline.
     mutating func passOn(_ id: FetchID, to call: Call) {
       let fetch = Fetch(producer: call, waiters: fetches[id]?.waiters ?? [])
       fetches[id] = fetch
@@ -169,7 +169,7 @@ package final class InFlightFetches: Sendable {
 
   /// Makes a call, and the producer of its key unless there is one.
   ///
-  /// - Returns: Whether it is the producer. Otherwise it has to join.
+  /// - Returns: Whether it is the producer. Otherwise it must join.
   func makeCall(to target: Target, timeout: Duration) -> (call: Call, isProducer: Bool) {
     change { state in
       let call = Call(target: target, timeout: timeout, id: state.makeID())
@@ -179,7 +179,7 @@ package final class InFlightFetches: Sendable {
     }
   }
 
-  /// Suspends until the value has been produced, or until this call has to produce it.
+  /// Suspends until the value has been produced, or until this call must produce it.
   func join(_ call: Call, isolation: isolated (any Actor)? = #isolation) async -> Outcome {
     let producing = Self.producing
     defer {

@@ -11,8 +11,8 @@ package protocol CacheEngine: AnyObject, Sendable {
   var sizeLimit: Int? { get set }
 
   func read(_ key: String) throws(StorageError) -> Payload?
-  /// Finds what a fetch can use: also an entry that is kept after its expiry, and with `noValue` a
-  /// record that there is no value. Counts neither a hit nor a miss.
+  /// Finds what a fetch can use. This includes an entry that is kept after its expiry and, with
+  /// `noValue`, a record that there is no value. Counts neither a hit nor a miss.
   ///
   /// - Parameters:
   ///   - key: The key of the entry.
@@ -32,13 +32,13 @@ package protocol CacheEngine: AnyObject, Sendable {
   /// Starts an entry that is written in pieces; it becomes visible when the writer finishes.
   func startWriting(_ key: String) throws(StorageError) -> any CacheWriter
 
-  /// Records, in place of the value, that there is none.
+  /// Records that there is no value.
   func writeNoValue(
     forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError)
-  /// Stores an entry that was found stale again without its value, which lives on.
+  /// Gives a stale entry new properties without writing its value again.
   ///
-  /// - Returns: Whether the entry is still that one.
+  /// - Returns: Whether it was done; false if the entry has been replaced in the meantime.
   func renew(
     _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool

@@ -13,11 +13,11 @@ package struct CachedEntry: Sendable {
   package let payload: Payload
   /// In nanoseconds since 1970.
   let created: Int64
-  /// Likewise, of one that has expired.
+  /// In nanoseconds since 1970, if the entry has expired.
   let expires: Int64
   /// Empty if they were not asked for.
   package let tags: [String: String]
-  /// That of one that has expired. See ``EntryDetails/version``.
+  /// See ``EntryDetails/version``; only known for an entry that has expired.
   var version: EntryVersion?
 
   package init(

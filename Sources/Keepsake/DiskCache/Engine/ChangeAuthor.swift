@@ -10,7 +10,7 @@ package enum ChangeAuthor: Sendable {
 package struct SharedProduction: Sendable {
   /// nil to store the value on this machine alone.
   package let lease: CacheLease?
-  /// When the producer began, as the cache counts what happens to it.
+  /// When the producer began, by the cache's count of events.
   package let began: UInt64
 
   package init(lease: CacheLease?, began: UInt64) {
@@ -22,7 +22,7 @@ package struct SharedProduction: Sendable {
 /// The right to produce the value of a key for all machines.
 package struct CacheLease: Hashable, Sendable {
   package let key: String
-  /// Tells it from any other lease.
+  /// Distinguishes the lease from all others.
   package let token: UInt64
   /// Common to all leases of the key until it is changed.
   package let production: UInt64

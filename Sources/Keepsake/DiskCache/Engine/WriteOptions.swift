@@ -1,7 +1,7 @@
 /// How an entry is stored.
 package struct WriteOptions: Sendable {
   package let expiry: StoredExpiry
-  /// Whether the entry has to survive a power cut once it is stored.
+  /// Whether the entry must survive a power cut once it is stored.
   package let isDurable: Bool
   package let details: EntryDetails?
   package let author: ChangeAuthor
@@ -39,7 +39,7 @@ package struct WriteOptions: Sendable {
 
 /// Surrounds the step that makes a write or a removal visible, while the key is locked.
 ///
-/// It decides whether to call `commit`, and what else has to happen before any other writer of the
+/// It decides whether to call `commit`, and does what else must happen before another writer of the
 /// key continues.
 package typealias CommitHook =
   (_ commit: () throws(StorageError) -> Void) throws(StorageError) -> Void

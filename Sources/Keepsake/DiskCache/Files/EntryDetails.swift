@@ -1,6 +1,6 @@
 /// Properties that few entries have.
 package struct EntryDetails: Equatable, Sendable {
-  /// For how long the entry is kept after its expiry, in nanoseconds.
+  /// How long the entry is kept after its expiry, in nanoseconds.
   package var kept: Int64 = 0
   package var tags: [String: String] = [:]
   /// nil if the entry was stored for this machine alone.

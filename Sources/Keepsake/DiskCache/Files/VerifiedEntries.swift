@@ -28,7 +28,7 @@ struct VerifiedEntry: Sendable {
   ///
   /// False if it is dated in the future: the clock was set back, and its age is unknown.
   ///
-  /// - Parameter length: For how long after the expiry.
+  /// - Parameter length: How long after the expiry.
   func isKept(for length: Int64, at now: Int64) -> Bool {
     let end = expiry.time(created: created, lastUsed: lastUsed)
     return now >= end && now < end.addingSaturated(length)
