@@ -32,7 +32,7 @@ extension SecureVault {
     /// file.
     public static var standard: [Self] { [.credential(), .keyFile] }
 
-    /// A random key in a file of the app's state directory, which is created when it is first
+    /// A random key in a file in the app's state directory. The file is created when it is first
     /// needed.
     ///
     /// The user is not asked for anything. Anyone who can read the user's whole home directory can
@@ -42,9 +42,9 @@ extension SecureVault {
     /// A passphrase, from which scrypt (RFC 7914) derives a key, using about half a second and 128
     /// MiB.
     ///
-    /// A copy of the vault opens with it on another machine. It may be typed in any Unicode
-    /// normalization. A `String` cannot be wiped from memory: one that is given to bootstrap stays
-    /// there while the process runs, and `unlock()` opens the vault with it after `lock()`.
+    /// It also opens a copy of the vault on another machine. The user may type it in any Unicode
+    /// normalization. A `String` cannot be wiped from memory: a passphrase passed to bootstrap
+    /// stays there while the process runs, and `unlock()` opens the vault with it after `lock()`.
     public static func passphrase(_ passphrase: String) -> Self {
       .passphrase(passphrase, logN: KeySlot.defaultLogN)
     }

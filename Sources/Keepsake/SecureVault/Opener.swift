@@ -13,13 +13,13 @@ extension SecureVault {
       case keySource(Protection)
       /// A code that ``Store/addRecovery()`` returned.
       case recoveryCode
-      /// A passphrase that was given to ``Store/addRecovery(passphrase:)``.
+      /// A passphrase that was passed to ``Store/addRecovery(passphrase:)``.
       case recoveryPassphrase
     }
 
     /// Distinguishes the openers of a vault. It is random, and reveals nothing about the secret.
     public let id: String
-    /// What it is.
+    /// The kind of opener.
     public let kind: Kind
 
     init(_ slot: KeySlot) {

@@ -6,22 +6,22 @@ extension SecureVault {
   /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``
   /// gets one.
   public struct PassphraseRequest: Sendable {
-    /// Shown to the user: what the passphrase is needed for.
+    /// What the passphrase is needed for, shown to the user.
     public let reason: String
     /// Whether the user chooses a new passphrase, so that it should be asked for twice. Otherwise
-    /// it is the one that was chosen before.
+    /// the user enters an existing one.
     public let isNew: Bool
     /// Whether ``reason`` is the whole prompt.
     let isPrompt: Bool
 
-    /// A request with the words to show.
+    /// Creates a request for a passphrase.
     public init(reason: String, isNew: Bool = false) {
       self.reason = reason
       self.isNew = isNew
       isPrompt = false
     }
 
-    /// A request for something else, such as a token, with a prompt that is shown as it is.
+    /// Creates a request for another secret, such as a token. The prompt is shown unchanged.
     ///
     /// ```swift
     /// let token = try SecureVault.askTerminal(.init(prompt: "Token: "))

@@ -9,9 +9,9 @@ extension SecureVault {
   /// ```
   ///
   /// It uses the terminal that the program was started from, even if the standard streams are
-  /// redirected. A new passphrase is asked for twice. A Tab belongs to the line that is typed. A
-  /// line with another control key in it, such as Escape or an arrow key, is refused and asked for
-  /// again.
+  /// redirected. A new passphrase is asked for twice. A Tab is part of the typed line. A line that
+  /// contains another control key, such as Escape or an arrow key, is rejected, and the user is
+  /// asked again.
   ///
   /// - Returns: The line; nil if the user ends the input with Control-D.
   /// - Throws: ``StorageError`` of code `locked` when there is no terminal.

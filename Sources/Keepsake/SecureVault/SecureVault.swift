@@ -23,14 +23,14 @@ public import FoundationEssentials
 /// throws a ``StorageError`` if the terminal cannot be read. The calls of a ``Store``, which
 /// ``shared`` and ``service(_:)`` return, throw ``StorageError``.
 public enum SecureVault {
-  /// The name of a service, whose secrets are separate from those of other services.
+  /// The name of a service. Each service has its own secrets.
   ///
-  /// See ``StoragePlace``. All services of an app share one vault and its key. A service with a
-  /// directory of its own, such as `SecureVault.Service("team", in: url)`, is in the vault of that
-  /// directory.
+  /// See ``StoragePlace``. All services of an app share one vault and its key. A service in a
+  /// directory that you choose, such as `SecureVault.Service("team", in: url)`, uses the vault of
+  /// that directory.
   public typealias Service = StoragePlace<SecureVault>
 
-  /// The service of calls that name none; initially ``StoragePlace/standard``.
+  /// The service that calls use unless they name another one; initially ``StoragePlace/standard``.
   ///
   /// Set it once, at the start of the program. Each
   /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
@@ -156,7 +156,7 @@ extension SecureVault {
 
   /// Returns the app's services that have secrets, sorted by name.
   ///
-  /// Services with a directory of their own are not included.
+  /// Services in a directory that the caller chose are not included.
   ///
   /// - Returns: The services. If the vault cannot be read, the failure is reported and the result
   ///   is empty.
@@ -229,18 +229,18 @@ extension SecureVault {
   /// guard SecureVault.protect(with: .passphrase(typed)) else { return }
   /// ```
   ///
-  /// All keys are replaced and all secrets are sealed again. From then on the old passphrase or key
-  /// opens nothing that is written, even together with an old copy of the vault header. That makes
-  /// it the call after a compromise: recovery codes and recovery passphrases open nothing any more
-  /// either, including any that an intruder added, and a remembered key is forgotten. Call
-  /// ``Store/addRecovery()`` again if you use it.
+  /// All keys are replaced and all secrets are sealed again. The old passphrase or key opens
+  /// nothing that is written from then on, even together with an old copy of the vault header.
+  /// After a compromise, call `protect`: recovery codes and recovery passphrases become invalid
+  /// too, including any that an intruder added, and a remembered key is forgotten. If you use
+  /// recovery codes, call ``Store/addRecovery()`` again.
   ///
-  /// Copies of the vault that were made before still open with what opened them. A new passphrase
-  /// also applies to secrets with ``Access/userPresence``, for which the user has to enter the
-  /// current one.
+  /// Older copies of the vault still open with the passphrase, key or code of their time. A new
+  /// passphrase also applies to secrets with ``Access/userPresence``; the user must then enter the
+  /// current passphrase.
   ///
   /// While a file in the vault is damaged, the old keys are kept for it, under the new source, and
-  /// the damage is reported. ``Store/forgetOldKeys()`` drops them nevertheless.
+  /// the damage is reported. ``Store/forgetOldKeys()`` drops them anyway.
   ///
   /// - Returns: Whether the new source protects the vault. If not, the old one still does, unless
   ///   only synchronizing the directory failed; then either may protect it.
@@ -274,19 +274,19 @@ extension SecureVault {
   ///
   /// With `rememberFor`, the other processes of this login can open the vault without a passphrase
   /// for that time. The vault's master key is put in the kernel's session keyring (`keyrings(7)`).
-  /// There, processes that run as the same user in the same login find it, whenever they use the
-  /// vault or ask ``isLocked``, until the time is over or any of them calls ``lock(service:)``.
-  /// Another process that has opened the vault already keeps it open. A new key source or
-  /// passphrase makes the remembered key useless. The article on the threat model says what this
-  /// protects against. Where there is no such keyring, as in many containers, the vault is opened
-  /// all the same, and the failure is reported.
+  /// Processes of the same user in the same login find it there when they use the vault or read
+  /// ``isLocked``, until the time is over or one of them calls ``lock(service:)``. A process that
+  /// has already opened the vault keeps it open. A new key source or passphrase makes the
+  /// remembered key useless. The article on the threat model says what this protects against.
+  /// Without such a keyring, as in many containers, the vault is still opened, and the failure is
+  /// reported.
   ///
   /// - Parameters:
   ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil to use
   ///     the key sources of bootstrap, or a remembered key, again after ``lock(service:)``.
-  ///   - period: The time from now, rounded up to whole seconds, of which it is at least one; nil
-  ///     to remember nothing. Using the key does not prolong it. It has no effect without a
-  ///     passphrase.
+  ///   - period: How long to remember the key, rounded up to whole seconds, at least one; nil to
+  ///     remember nothing. Using the key does not prolong the time. Without a passphrase, it has no
+  ///     effect.
   ///   - service: A service of the vault.
   /// - Returns: Whether the vault is open. If not, for instance because the passphrase is wrong,
   ///   the failure is reported.
@@ -305,13 +305,13 @@ extension SecureVault {
   /// A key that ``unlock(passphrase:rememberFor:service:)`` put in the keyring of the login is
   /// destroyed, so that no other process can open the vault with it.
   ///
-  /// It waits for calls on other threads that use the keys, but no longer than twice the time-out
+  /// It waits for calls on other threads that use the keys, but no longer than twice the timeout
   /// for locks. A call that is just opening the vault fails, and wipes its keys.
   public static func lock(service: Service = defaultService) {
     self.service(service).attempt { store throws(StorageError) in try store.lock() }
   }
 
-  /// Whether the vault of the ``defaultService`` has to be opened with `unlock`.
+  /// Whether the vault of the ``defaultService`` must be opened with `unlock`.
   ///
   /// It is true after ``lock(service:)``, and if no key source of bootstrap protects the vault and
   /// no remembered key opens it. If the vault header cannot be read, the failure is reported and
@@ -319,11 +319,11 @@ extension SecureVault {
   ///
   /// The key sources are not tried. If the key file, credential or key server is missing, the value
   /// is false although no secret can be read: calls on a ``Store`` throw the code `locked`. Restore
-  /// the key, or call ``unlock(passphrase:rememberFor:service:)`` with what was added for recovery,
-  /// and then ``protect(with:service:)`` with a new source.
+  /// the key, or call ``unlock(passphrase:rememberFor:service:)`` with a recovery code or recovery
+  /// passphrase, and then ``protect(with:service:)`` with a new source.
   public static var isLocked: Bool { isLocked(service: defaultService) }
 
-  /// Whether the vault of a service has to be opened with `unlock`; see ``isLocked``.
+  /// Whether the vault of a service must be opened with `unlock`; see ``isLocked``.
   public static func isLocked(service: Service) -> Bool {
     self.service(service).attempt { store throws(StorageError) in try store.isLocked } ?? true
   }

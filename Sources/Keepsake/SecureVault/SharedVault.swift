@@ -8,7 +8,7 @@ internal import FoundationEssentials
 ///
 /// There are no locks. Each write is one step of the engine, under the condition that the header is
 /// still the one that the writer's keys came from. No two headers have the same bytes, because each
-/// is sealed under a nonce of its own. So an entry is only ever stored under the primary key of the
+/// is sealed under its own nonce. So an entry is only ever stored under the primary key of the
 /// header at that moment, and a key that is not the primary one has all its entries already.
 final class SharedVault: VaultStorage {
   let path: String
@@ -71,7 +71,7 @@ final class SharedVault: VaultStorage {
 
     @inline(never) func isMet(by other: Content?) -> Bool { other == content }
 
-    /// What the engine has to have, in these bytes or in others that stand for the same content.
+    /// What the engine must have: these bytes, or others with the same content.
     @inline(never) func expectedEntry(storedAs stored: Data? = nil) -> StorageEngines.Entry {
       if let stored, isMet(by: Content(engineData: stored)) {
         return StorageEngines.Entry(key: name, data: stored)

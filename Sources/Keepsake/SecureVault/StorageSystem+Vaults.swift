@@ -11,8 +11,8 @@ extension StorageSystem {
   ///
   /// In a test run, and in a ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block
   /// of any program, it can be called at any time and with any arguments. It then sets the key
-  /// sources and `authenticate` of the test run or the block, except for what the block was given.
-  /// The backing, the directories and the engines have no effect there.
+  /// sources and `authenticate` of the test run or the block, except those that the block was
+  /// given. The backing, the directories and the engines have no effect there.
   ///
   /// ```swift
   /// try StorageSystem.bootstrap(app: "com.example.notes")
@@ -20,10 +20,10 @@ extension StorageSystem {
   ///
   /// - Parameters:
   ///   - app: A single path component, usually in reverse-DNS notation.
-  ///   - backing: Where the settings are: on this machine by default.
+  ///   - backing: Where settings, secrets and caches are stored; by default on this machine.
   ///   - directories: Directories to use instead of the platform's.
-  ///   - engines: Engines for suites of settings that are not to be stored as journals. Each needs
-  ///     a ``StorageEngines/Engine`` of its own.
+  ///   - engines: Engines for suites of settings that should not be stored in journals. Each suite
+  ///     needs its own ``StorageEngines/Engine``.
   ///   - keySources: The sources that may open a vault without a call of `unlock`, in the order in
   ///     which they are tried. Sources that do not protect the vault are skipped. A new vault is
   ///     created with the first source that is available. By default these are a systemd credential
@@ -32,8 +32,9 @@ extension StorageSystem {
   ///   - authenticate: Asks the user for a passphrase, which secrets with
   ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
   ///   - onFailure: Becomes ``onFailure``; nil leaves that as it is.
-  /// - Throws: ``StorageError`` of code `misuse` if it is called late, which names what was used
-  ///   first, or again with other arguments, or if the name cannot be the name of a directory.
+  /// - Throws: ``StorageError`` of code `misuse` if a store has already been used, which the error
+  ///   names, if it was called before with other arguments, or if the app's name cannot be the name
+  ///   of a directory.
   public static func bootstrap<Backing: StorageBacking>(
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
@@ -47,7 +48,7 @@ extension StorageSystem {
         vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate)), onFailure)
   }
 
-  /// Runs `body` with empty stores of its own, in a directory that is removed afterwards.
+  /// Runs `body` with its own empty stores, in a directory that is removed afterwards.
   ///
   /// These stores are used by `body` and the tasks that it creates. Detached tasks and dispatch
   /// queues use the process's stores.
@@ -85,7 +86,7 @@ extension StorageSystem {
   ///
   /// - Returns: The result of `body`.
   /// - Throws: What `body` throws, or a ``StorageError`` if the directory cannot be created.
-  // It has a name of its own because in top-level code the compiler would prefer this call whenever
+  // It has a different name because in top-level code the compiler would prefer this call whenever
   // `body` does not wait, and warn of the `await`.
   @discardableResult
   public static func withTemporarySynchronously<R>(

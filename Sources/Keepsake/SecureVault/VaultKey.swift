@@ -2,8 +2,7 @@
 extension SecureVault {
   /// The name of a secret, with its type, its access and its service.
   ///
-  /// Keys that are declared once can be completed after a dot, and a value of another type does not
-  /// compile.
+  /// Once declared, a key completes after a dot, and a value of another type does not compile.
   ///
   /// ```swift
   /// extension SecureVault.Key<Token> {
@@ -15,7 +14,7 @@ extension SecureVault {
   public struct Key<Value: Codable>: Hashable, Sendable {
     /// The name that the secret is stored under.
     public let name: String
-    /// Has keys compared by their bytes.
+    /// Makes keys compare byte by byte.
     private let exactName: ExactString
     /// What reading the secret requires; nil keeps the access that it has.
     public let access: Access?

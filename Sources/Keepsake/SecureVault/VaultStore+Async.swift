@@ -21,17 +21,12 @@ extension SecureVault.Store {
     return try await BlockingWork.run { try body(self) }
   }
 
-  /// Opens the vault as ``unlock(passphrase:rememberFor:)`` does, on a thread of the library.
+  /// Calls ``unlock(passphrase:rememberFor:)`` on a thread of the library.
   ///
   /// ```swift
   /// try await SecureVault.shared.unlockInBackground(passphrase: typed)
   /// ```
   ///
-  /// - Parameters:
-  ///   - passphrase: The vault's passphrase, or a recovery code or recovery passphrase; nil to use
-  ///     the key sources of bootstrap again after ``lock()``.
-  ///   - period: How long other programs of this login may open the vault without asking; nil for
-  ///     not at all.
   /// - Throws: What ``unlock(passphrase:rememberFor:)`` throws, or `CancellationError` if the task
   ///   was cancelled before the call started.
   public func unlockInBackground(
@@ -40,7 +35,7 @@ extension SecureVault.Store {
     try await perform { store in try store.unlock(passphrase: passphrase, rememberFor: period) }
   }
 
-  /// Protects the vault as ``protect(with:)`` does, on a thread of the library.
+  /// Calls ``protect(with:)`` on a thread of the library.
   ///
   /// ```swift
   /// try await SecureVault.shared.protectInBackground(with: .passphrase(typed))

@@ -20,7 +20,7 @@ extension SecureVault.Store {
     }
   }
 
-  /// Whether the vault still has keys that were to be replaced. It has to be unlocked.
+  /// Whether the vault still has keys that were to be replaced. The vault must be unlocked.
   package var hasOldKeys: Bool {
     get throws(StorageError) {
       try perform("hasOldKeys") { () throws(StorageError) in

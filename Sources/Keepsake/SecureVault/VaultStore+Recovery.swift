@@ -12,8 +12,8 @@ extension SecureVault.Store {
   /// The code has 130 random bits in seven groups of four characters. It is returned once and
   /// stored nowhere. A vault has room for 16 openers.
   ///
-  /// The code keeps its effect when ``rotateKeys()`` changes keys. It loses it with
-  /// ``removeRecovery(_:)``, and with ``protect(with:)``, after which you add a new one.
+  /// The code stays valid when ``rotateKeys()`` changes keys. ``removeRecovery(_:)`` and
+  /// ``protect(with:)`` invalidate it; after ``protect(with:)``, add a new one.
   ///
   /// - Returns: The code, to be printed or written down by the user.
   /// - Throws: ``StorageError`` of code `locked` before `unlock`, `misuse` if there is no room for
@@ -24,8 +24,8 @@ extension SecureVault.Store {
 
   /// Adds a second passphrase that also opens the vault.
   ///
-  /// There is room for seven at the usual cost of a passphrase. It loses its effect with the same
-  /// calls as a code of ``addRecovery()``.
+  /// There is room for seven passphrases of the usual cost. The calls that invalidate a recovery
+  /// code also invalidate the passphrase; see ``addRecovery()``.
   ///
   /// - Throws: ``StorageError`` of code `locked` before `unlock`, `misuse` if the passphrase is
   ///   empty or there is no room for another one. The header is unchanged then, unless only
@@ -68,8 +68,8 @@ extension SecureVault.Store {
     }
   }
 
-  /// What opens the vault: first its key source, then what was added for recovery; empty if there
-  /// is no vault yet.
+  /// What opens the vault: first its key source, then its recovery codes and recovery passphrases;
+  /// empty if there is no vault yet.
   ///
   /// The list is read without a key, so an attacker who can write to the vault's directory can
   /// forge it while the vault is locked; a forged header opens nothing.

@@ -10,15 +10,15 @@ extension SecureVault.Store {
   /// vault is open, does not exist yet, or is opened by a key source. What the user types is not
   /// shown. A wrong passphrase can be corrected twice. The vault then stays open until ``lock()``.
   ///
-  /// If the key of a vault without a passphrase is missing, it asks for what ``addRecovery()``
-  /// added. After that, protect the vault with a new source.
+  /// If the vault has no passphrase and its key is missing, it asks for a recovery code or recovery
+  /// passphrase; see ``addRecovery()``. After that, protect the vault with a new source.
   ///
   /// It waits for the user, and checking a passphrase takes about half a second.
   ///
   /// - Parameters:
-  ///   - reason: Shown to the user: what the passphrase is needed for.
-  ///   - period: How long other programs of this login may open the vault without asking; nil for
-  ///     not at all. See ``SecureVault/unlock(passphrase:rememberFor:service:)``.
+  ///   - reason: What the passphrase is needed for, shown to the user.
+  ///   - period: How long other programs of this login may open the vault without asking; nil
+  ///     disables this. See ``SecureVault/unlock(passphrase:rememberFor:service:)``.
   /// - Returns: Whether the vault is open; false if the user cancels with Control-D or an empty
   ///   line when asked for the vault's passphrase.
   /// - Throws: ``StorageError`` of code `wrongPassphrase` if the passphrase is wrong three times,

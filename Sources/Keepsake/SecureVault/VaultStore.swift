@@ -18,7 +18,7 @@ extension SecureVault {
   /// }
   /// ```
   public final class Store: Sendable {
-    /// The service whose secrets these are.
+    /// The service that the secrets belong to.
     public let service: Service
 
     private let vaultIfAvailable: FirstUse<Result<Vault, StorageError>>
@@ -65,7 +65,7 @@ extension SecureVault {
     var vaultPath: String? { try? vault.storage.path }
 
     /// The greatest cost of a passphrase that this process accepts when it opens a vault: the
-    /// binary logarithm of scrypt's N. It is 19 at first, which takes 512 MiB and about two
+    /// binary logarithm of scrypt's N. Initially it is 19, which takes 512 MiB and about two
     /// seconds.
     ///
     /// ```swift
@@ -78,8 +78,7 @@ extension SecureVault {
     /// than twice as much. ``protect(with:)`` makes passphrases of cost 17, which takes 128 MiB
     /// and half a second: a smaller value refuses these too.
     ///
-    /// It is one value for the vaults of all services. Values are limited to 10 through 20, as the
-    /// format is. Each
+    /// It is one value for the vaults of all services, limited to 10 through 20. Each
     /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
     /// own.
     public var maxWorkFactor: Int {
@@ -105,11 +104,8 @@ extension SecureVault {
 // MARK: - Reading
 
 extension SecureVault.Store {
-  /// Returns the text of a secret.
+  /// Returns the text of a secret; see ``SecureVault/get(_:reason:service:)``.
   ///
-  /// - Parameters:
-  ///   - key: The name of the secret.
-  ///   - reason: Shown to the user if the secret was set with ``SecureVault/Access/userPresence``.
   /// - Returns: nil if there is no such secret.
   /// - Throws: ``StorageError`` of code `wrongType` if the secret is not text, `locked` before
   ///   `unlock` and if the vault's key is missing, `damaged` if the secret's file or the vault
@@ -185,9 +181,8 @@ extension SecureVault.Store {
     }
   }
 
-  /// Calls `body` with the bytes of a secret, and wipes them when it returns.
-  ///
-  /// Text is in UTF-8, a `Codable` value in JSON. There is no other copy of the plaintext.
+  /// Calls `body` with the bytes of a secret, and wipes them when it returns; see
+  /// `SecureVault.withSecret`.
   ///
   /// ```swift
   /// try SecureVault.shared.withSecret("apiKey") { (bytes: RawSpan) in sign(request, with: bytes) }
@@ -282,13 +277,8 @@ extension SecureVault.Store {
 extension SecureVault.Store {
   /// Stores a `String`, `Data` or any other `Codable` value as a secret; nil removes the secret.
   ///
-  /// When it returns, the secret survives a power cut.
+  /// When it returns, the secret survives a power cut. `SecureVault.set` describes `access`.
   ///
-  /// - Parameters:
-  ///   - value: The value to store.
-  ///   - key: The name of the secret.
-  ///   - access: What reading the secret will require. nil keeps the access of a secret that
-  ///     exists; a new one, or one whose file is damaged, gets ``SecureVault/Access/whenUnlocked``.
   /// - Throws: ``StorageError``. The old value is intact then, unless only synchronizing the
   ///   directory failed; then either value may be stored.
   @inlinable
@@ -305,8 +295,8 @@ extension SecureVault.Store {
 
   /// Stores a secret unless there is one under this key already.
   ///
-  /// When it returns true, the secret survives a power cut. Of several threads and processes that
-  /// add a secret under one key, exactly one stores its own.
+  /// When it returns true, the secret survives a power cut. If several threads or processes add a
+  /// secret under one key, exactly one succeeds.
   ///
   /// - Parameters:
   ///   - value: The value to store; an optional that is nil stores nothing.
@@ -360,7 +350,7 @@ extension SecureVault.Store {
 
   /// Removes a secret. Removing a missing secret is not an error.
   ///
-  /// Its file is deleted and not overwritten. What remains of it on the disk stays sealed.
+  /// See ``SecureVault/remove(_:service:)``.
   ///
   /// - Throws: ``StorageError``, for example of code `locked`; the secret may then still exist.
   public func remove(_ key: String) throws(StorageError) {
@@ -391,11 +381,11 @@ extension SecureVault.Store {
   ///
   /// Vaults that a restore has replaced and kept (`vault.replaced-*`) are removed, too. The header,
   /// which has the wrapped keys, is overwritten before it is removed; the files of the secrets are
-  /// only removed. A backup of the vault, here or on another machine, still opens, with the
-  /// passphrase, the recovery code or the key that it had then: the key file stays, because copies
-  /// of the vault may need it.
-  /// So do snapshots of a file system, and possibly blocks that a flash disk or a copy-on-write
-  /// file system has not reused. A header that has another hard link is not overwritten.
+  /// only removed. A backup of the vault, here or on another machine, still opens with the
+  /// passphrase, recovery code or key of its time. So do snapshots of a file system, and possibly
+  /// blocks that a flash disk or a copy-on-write file system has not reused. The key file stays,
+  /// because copies of the vault may need it. A header that has another hard link is not
+  /// overwritten.
   ///
   /// - Throws: ``StorageError``; some secrets may then still exist.
   public func eraseVault() throws(StorageError) {
@@ -467,12 +457,12 @@ extension SecureVault.Store {
   /// Nothing can be read until `unlock`, even with a key file.
   ///
   /// - Throws: ``StorageError`` of code `timedOut` if a call on another thread still uses the keys
-  ///   after twice the time-out for locks. They are wiped when that call ends.
+  ///   after twice the timeout for locks. They are wiped when that call ends.
   public func lock() throws(StorageError) {
     try perform("lock") { () throws(StorageError) in try vault.lock() }
   }
 
-  /// Whether the vault has to be opened with `unlock`.
+  /// Whether the vault must be opened with `unlock`.
   ///
   /// It is true after ``lock()``, and if no key source of bootstrap protects the vault and no
   /// remembered key opens it. The key sources are not tried, so it is false if the key file,

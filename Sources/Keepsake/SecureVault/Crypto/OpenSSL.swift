@@ -113,7 +113,7 @@ enum OpenSSL {
       case .text(let text):
         parameters.append(OSSL_PARAM_construct_utf8_string(copy(name), copy(text), 0))
       case .bytes(let bytes):
-        // The pointer has to be mutable, but OpenSSL only reads parameters that it is given.
+        // The pointer must be mutable, but OpenSSL only reads these parameters.
         let start = UnsafeMutableRawPointer(mutating: bytes.baseAddress)
         parameters.append(OSSL_PARAM_construct_octet_string(copy(name), start, bytes.count))
       }

@@ -8,10 +8,10 @@ internal import KeepsakeLibc
 /// Every process of the login that runs as the same user can read a key here. Other users and
 /// other logins cannot.
 ///
-/// The kernel grants access to the processes that have a key in a keyring of theirs, or to those of
-/// a user, but cannot require both. `su` keeps the keyring and changes the user, so a key is stored
-/// as two that give it only together: a random one for its possessors, and their exclusive or for
-/// the user.
+/// The kernel grants access to the processes that have a key in one of their keyrings, or to the
+/// processes of a user, but cannot require both. `su` keeps the keyring and changes the user, so a
+/// key is stored as two that give it only together: a random one for its possessors, and their
+/// exclusive or for the user.
 enum SessionKeyring {
   private static let thread: Int32 = -1  // KEY_SPEC_THREAD_KEYRING
   private static let allForPossessors: UInt32 = 0x3F00_0000
@@ -40,7 +40,7 @@ enum SessionKeyring {
   /// The identifier of the login's keyring, or of the user's if the process has none of a login.
   ///
   /// With the constant for "this process's keyring", some calls would make a keyring for this
-  /// process alone, in place of the user's.
+  /// process alone, instead of the user's.
   private static func session(_ name: String) -> Result<Int32, Errno> {
     let session: Int32 = -3  // KEY_SPEC_SESSION_KEYRING
     return control(.keyringID, session, of: name).map { Int32(truncatingIfNeeded: $0) }

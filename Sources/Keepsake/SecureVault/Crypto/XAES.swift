@@ -189,7 +189,7 @@ struct XAES: ~Copyable {
     case sealing = 1
   }
 
-  /// Begins a message under a key of its own and a nonce of 12 bytes.
+  /// Begins a message under its own key and a nonce of 12 bytes.
   func begin(
     _ direction: Direction, key: UnsafeRawBufferPointer, nonce: UnsafeRawBufferPointer,
     authenticating associatedData: UnsafeRawBufferPointer

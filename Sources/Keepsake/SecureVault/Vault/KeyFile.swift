@@ -1,7 +1,7 @@
 #if SecureVault
 /// The file with the random keys that open an app's vaults without asking the user.
 ///
-/// Keys are added and never removed: each belongs to a vault, of which there may be a copy.
+/// Keys are added and never removed: each belongs to a vault that may have been copied.
 ///
 ///     0  "KVK1"   4  version   5  zero   6  number of keys (2 bytes)
 ///     8  for each key its id (16 bytes) and the key (32), then SHA-256 of all before

@@ -11,7 +11,7 @@ enum PaddedValue {
   /// The most bytes that a value may have: it is held in memory whole.
   static let maxValueSize = 1 << 30
 
-  /// The length of the greatest value, in a box of its own that is padded again.
+  /// The length of the greatest value, in a separate box that is padded again.
   static let maxPaddedLength = paddedLength(paddedLength(maxValueSize) + XAES.overhead)
 
   /// Tokens and passwords all get this length.

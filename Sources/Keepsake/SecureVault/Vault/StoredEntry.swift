@@ -1,7 +1,7 @@
 #if SecureVault
 internal import FoundationEssentials
 
-/// An entry as it is stored, none of whose bytes have been checked.
+/// An entry as it is stored, with unchecked bytes.
 enum StoredEntry {
   case file(File)
   /// All bytes of the entry.
@@ -62,12 +62,12 @@ enum EntryPurpose {
   case changingKeys
 }
 
-/// What has to be true of the entry in whose place another one is stored.
+/// The condition under which an entry is replaced by another one.
 enum EntryCondition {
   case none
   /// There is none.
   case isAbsent
-  /// It requires the user's presence, or not, as the one did that was read. `nil` was none.
+  /// It requires the user's presence, or not, like the entry that was read; nil if there was none.
   case hasAccess(of: StoredEntry?, isPresenceRequired: Bool)
 }
 #endif

@@ -75,7 +75,7 @@ extension Vault {
   ) throws(StorageError) -> String {
     guard let authenticate = options.authenticate else {
       throw lockedError(
-        "the user has to enter a passphrase, and there is no authenticate closure",
+        "the user must enter a passphrase, but there is no authenticate closure",
         remedy: "Pass one to StorageSystem.bootstrap, such as SecureVault.askTerminal.")
     }
     let answer: String?
@@ -227,7 +227,7 @@ extension Vault {
     }
   }
 
-  /// Whether `unlock` has to open the vault. The key sources are not tried, so their keys may be
+  /// Whether `unlock` must open the vault. The key sources are not tried, so their keys may be
   /// missing although this is false.
   func isLocked() throws(StorageError) -> Bool {
     let (isOpen, isLocked) = state.withLock { state in

@@ -14,7 +14,7 @@ final class PresenceKey {
 
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(key.bytes) }
 
-  /// Seals a value in a box of its own, which becomes the value of the entry.
+  /// Seals a value in a separate box, which becomes the value of the entry.
   func seal(_ secret: NewSecret, vaultID: [UInt8]) throws(StorageError) -> SecretBytes {
     let box = try SecretBytes(
       count: PaddedValue.paddedLength(secret.value.count) + XAES.overhead)

@@ -32,7 +32,7 @@ extension Vault {
         }
         throw StorageError(
           .misuse, operation: "addRecovery", path: storage.headerPath,
-          reason: "the vault already has as many recoveries as it can hold",
+          reason: "the vault already has the maximum number of recovery codes and passphrases",
           remedy: "Call SecureVault.shared.removeRecovery first.")
       }
       if try replaceSlots(of: session, by: slots + header.sealedSlots) != nil { return }

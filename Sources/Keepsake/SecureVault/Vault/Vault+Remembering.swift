@@ -27,7 +27,7 @@ extension Vault {
   }
 
   /// Remembers the key of the open vault unless `lock()` was called since. A failure is reported:
-  /// the vault is open all the same.
+  /// the vault is still open.
   func remember(
     _ session: VaultSession, seconds: UInt32, ifNotLockedSince lockCount: Int
   ) {

@@ -21,7 +21,7 @@ extension Vault {
       throw StorageError(
         .misuse, operation: "set",
         reason: "the value is longer than \(PaddedValue.maxValueSize) bytes",
-        remedy: "Encrypt it in a file of your own, and store that file's key here.")
+        remedy: "Encrypt it in a separate file, and store that file's key here.")
     }
     var presenceKey: PresenceKey?
     for attempt in 0..<Self.maxAttempts {

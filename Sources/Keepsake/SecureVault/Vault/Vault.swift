@@ -183,7 +183,7 @@ final class Vault: Sendable {
   func reloadHeader(of session: VaultSession) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
     if let (header, storage) = try storage.readHeader(), header.vaultID == session.header.vaultID {
-      // A rotation keeps the master key, so no source has to be asked again.
+      // A rotation keeps the master key, so no source needs to be asked again.
       let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
         session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }

@@ -53,7 +53,7 @@ extension VaultDirectory {
     throw StorageError(
       .misuse, operation: "restore", path: path, reason: "another file system is mounted here",
       remedy: "Unmount it and restore what it holds, or end all programs that use the vault, move "
-        + "its files away and copy those of the backup here.")
+        + "its files away and copy the files of the backup here.")
   }
 
   /// Throws if the vault in a backup is damaged, or needs a key file that is missing.
@@ -120,7 +120,7 @@ extension VaultDirectory {
         throw StorageError(
           .misuse, operation: "restore", path: path,
           reason: "this file system cannot exchange two directories",
-          remedy: "End all programs that use the vault, and replace it by the one in the backup.")
+          remedy: "End all programs that use the vault, and replace it with the one in the backup.")
       }
       try FileSystem.synchronizeParent(of: path)
       guard isEmpty else {

@@ -173,7 +173,7 @@ extension VaultDirectory {
       guard try isCurrent() else { return false }
       for path in entryPaths {
         try FileSystem.unlink(path.path)
-        // Before the next removal: a power cut must not undo that of the older one alone.
+        // Before the next removal: a power cut must not undo the removal of the older one alone.
         if path !== primary { try synchronize(path.directoryName) }
       }
       return true
@@ -202,7 +202,8 @@ extension VaultDirectory {
     return false
   }
 
-  /// Makes removals survive a power cut, also those of an earlier call that could not do this.
+  /// Makes removals survive a power cut, including removals by an earlier call that could not do
+  /// this.
   private func synchronize(_ directoryName: String) throws(StorageError) {
     let directory = paths.directory + "/" + directoryName
     if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }

@@ -102,8 +102,8 @@ final class VaultDirectory: VaultStorage {
         failures.append(
           StorageError(
             .damaged, operation: "rotateKeys", path: directory.path,
-            reason: "the directory keeps its old name, because it does not only hold secrets",
-            remedy: "Move that away, and rotate the keys of the vault."))
+            reason: "the directory keeps its old name because it also holds other files",
+            remedy: "Move those files away, then rotate the keys of the vault."))
       } catch {
         failures.append(error)
       }
@@ -206,7 +206,7 @@ final class VaultDirectory: VaultStorage {
         failure.code, operation: "eraseVault", path: failure.path,
         reason: "an older vault that a restore has replaced is still there "
           + "(\(failure.reason ?? ""))",
-        remedy: "Remove it, or whoever has its key can open it.", underlyingError: failure)
+        remedy: "Remove it: anyone who has its key can open it.", underlyingError: failure)
     }
     return isPresent || !replaced.isEmpty
   }

@@ -128,7 +128,7 @@ extension VaultSession {
       throw path.unknownKeyError(header.keyID)
     }
     var names: EntryNames?
-    // The names box authenticates the lengths in the header. A large value's length has to be
+    // The names box authenticates the lengths in the header. A large value's length must be
     // authentic before memory is allocated for it.
     if part != .value || header.fileLength > count {
       names = try openNames(start, at: path, with: cipher)

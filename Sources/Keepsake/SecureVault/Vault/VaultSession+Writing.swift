@@ -34,8 +34,8 @@ extension VaultSession {
       cipher = old.cipher.take()
     }
     var condition = secret.replaces ? EntryCondition.none : .isAbsent
-    // If the access was taken from the old entry, another process may replace that entry meanwhile,
-    // provided that this header has a key for presence.
+    // If the access was taken from the old entry, another process may replace that entry in the
+    // meantime, provided that this header has a key for presence.
     if secret.access == nil, header.presenceSlot != nil {
       condition = .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired)
     }

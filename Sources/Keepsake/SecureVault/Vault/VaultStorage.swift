@@ -42,7 +42,7 @@ protocol VaultStorage: Sendable {
   /// Replaces the header if it is still this one.
   ///
   /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
-  ///   stores meanwhile are sealed under the primary key of this header.
+  ///   stores in the meantime are sealed under the primary key of this header.
   /// - Returns: nil if nothing was done.
   func replaceHeader(
     _ makeHeader: () throws(StorageError) -> VaultHeader?
@@ -80,7 +80,7 @@ protocol VaultStorage: Sendable {
   /// Whether there is an entry.
   func contains(_ path: EntryPath) throws(StorageError) -> Bool
 
-  /// An entry, none of whose bytes have been checked; nil if there is none.
+  /// An entry with unchecked bytes; nil if there is none.
   func openEntry(_ path: EntryPath, for purpose: EntryPurpose) throws(StorageError) -> StoredEntry?
 
   /// Runs `body` while no other thread or process writes that entry or the header, if the storage
