@@ -7,8 +7,9 @@ public import FoundationEssentials
 /// ```
 ///
 /// The file stays open while the sequence or one of its iterators exists, so it can be read to its
-/// end even if it is replaced or removed meanwhile. Pieces are read on threads of the library, one
-/// ahead of the loop. At any time, at most two pieces are in memory, and those that you keep.
+/// end even if it is replaced or removed in the meantime. Pieces are read on threads of the
+/// library, one ahead of the loop. At any time, at most two pieces are in memory, and those that
+/// you keep.
 public struct FileChunks: AsyncSequence, Sendable {
   /// The number of bytes in all pieces together.
   public let count: Int

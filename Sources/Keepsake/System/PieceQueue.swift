@@ -19,7 +19,7 @@ final class PieceQueue: Sendable {
     var isReading = false
     var caller: CheckedContinuation<Data?, any Error>?
 
-    /// Whether the caller has to start the reader.
+    /// Whether the caller must start the reader.
     mutating func startsReader() -> Bool {
       let isDue = !isReading && mayRead
       if isDue { isReading = true }

@@ -3,7 +3,7 @@ enum ProcessIdentity {
   /// The name of the running executable, which is the app's name unless `bootstrap` sets one.
   static let executableName: String = {
     #if os(Linux)
-    // Some containers have no /proc. There the path that the program was started with has to do:
+    // Some containers have no /proc. There the path that the program was started with must do:
     // reading the arguments needs /proc too.
     if let path = try? FileSystem.linkTarget("/proc/self/exe") {
       // The kernel appends the suffix if the file was replaced while the program runs.

@@ -22,7 +22,7 @@ final class ReportLimiter: Sendable {
     /// The failures that were held back since the last report.
     var suppressedCount = 0
 
-    /// Notes a report; returns false if it has to be held back.
+    /// Notes a report; returns false if it must be held back.
     mutating func note(_ kind: String, _ report: Report) -> Bool {
       var reports = Self.reports(recentReports[kind] ?? [], since: report.time)
       guard reports.count < maximumKeyCount, !reports.contains(where: { $0.key == report.key })

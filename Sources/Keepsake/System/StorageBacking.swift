@@ -1,10 +1,10 @@
-/// Where the settings, secrets and caches of an app are: on this machine, or where several machines
-/// share them.
+/// Where the settings, secrets and caches of an app are stored: on this machine, or on a server
+/// that several machines share.
 ///
 /// Pass one to
 /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``. The
-/// default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with
-/// another one:
+/// default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with any
+/// other backing:
 ///
 /// ```swift
 /// struct TeamServer: StorageBacking {
@@ -21,18 +21,18 @@
 /// Defaults.set(0.2, forKey: "rollout")
 /// ```
 ///
-/// Secrets are on this machine too unless the backing has an engine for them. The backing of the
-/// product `KeepsakeValkey` shares caches, too; with one of your own they are on this machine. So
-/// are, with any backing, suites and caches in memory, and suites, services and caches in a
-/// directory of their own.
+/// Secrets stay on this machine unless the backing has an engine for them. Caches stay on this
+/// machine unless the backing is the one of the product `KeepsakeValkey`. Suites and caches in
+/// memory, and suites, services and caches in a directory that the caller chose, always stay on
+/// this machine.
 public protocol StorageBacking: Sendable {
   /// The engine of a suite; nil for a suite that stays on this machine.
   ///
-  /// Called when a suite is first used, on any thread; twice if two threads do that at the same
-  /// time, of whose engines one is used. It is not called for suites to which bootstrap gave an
-  /// engine, or for suites in memory or in a directory of their own. The call should not wait: a
-  /// ``StorageEngines/MirroredEngine`` connects when it is asked to fill its mirror. If the call
-  /// throws, so do all calls of the suite until the process ends.
+  /// Called on any thread when a suite is first used. If two threads use it first at the same time,
+  /// it is called twice, and one engine is discarded. It is not called for suites to which
+  /// bootstrap gave an engine, or for suites in memory or in a directory that the caller chose. The
+  /// call should not wait: a ``StorageEngines/MirroredEngine`` connects when it is asked to fill
+  /// its mirror. If the call throws, so do all calls of the suite until the process ends.
   func engine(for suite: Defaults.Suite, app: String) throws -> (any StorageEngines.Engine)?
 
   /// The suites that have values and an engine of this backing, in any order.
@@ -43,9 +43,9 @@ public protocol StorageBacking: Sendable {
   /// The engine of the app's vault; nil, as by default, if the secrets stay on this machine.
   ///
   /// The engine stores what ``SecureVault`` has sealed: the vault header and the entries, under
-  /// names that do not reveal the keys. Its ``StorageEngines/Engine/apply(_:ifCurrent:)`` has to
-  /// accept several changes and several conditions, and ``StorageEngines/Engine/removeAll()`` has
-  /// to remove everything in one step. It must not store anything else.
+  /// names that do not reveal the keys. Its ``StorageEngines/Engine/apply(_:ifCurrent:)`` must
+  /// accept several changes and several conditions, and ``StorageEngines/Engine/removeAll()`` must
+  /// remove everything in one step. It must not store anything else.
   ///
   /// Called when a secret is first used, under the same rules as ``engine(for:app:)``.
   func vault(app: String) throws -> (any StorageEngines.MirroredEngine)?
@@ -57,12 +57,12 @@ extension StorageBacking {
 }
 
 extension StorageBacking where Self == StorageEngines.ThisMachine {
-  /// Keeps the settings in journals on this machine.
+  /// Keeps settings, secrets and caches on this machine.
   public static var thisMachine: StorageEngines.ThisMachine { StorageEngines.ThisMachine() }
 }
 
 extension StorageEngines {
-  /// Keeps the settings in journals on this machine; see ``StorageBacking/thisMachine``.
+  /// Keeps everything on this machine; see ``StorageBacking/thisMachine``.
   public struct ThisMachine: StorageBacking {
     /// nil: every suite stays on this machine.
     public func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? {

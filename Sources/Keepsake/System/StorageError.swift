@@ -56,11 +56,13 @@ public struct StorageError: Error, Sendable {
     public static let wrongPassphrase = Code("wrongPassphrase")
     /// The disk is full, or a quota or file-size limit is reached.
     public static let diskFull = Code("diskFull")
-    /// A lock or another writer blocked the call for longer than the timeout, usually ten seconds.
+    /// The call waited for longer than the timeout: usually ten seconds for a lock or another
+    /// writer, and the `timeout` of `DiskCache.fetch(…timeout:)` for another task's producer.
     public static let timedOut = Code("timedOut")
     /// A newer version of Keepsake wrote the file.
     public static let unsupportedVersion = Code("unsupportedVersion")
-    /// The call is incorrect: an invalid name, a nested update, a late bootstrap.
+    /// The call is incorrect: an invalid name, a value over the size limit, a nested update, a late
+    /// bootstrap.
     public static let misuse = Code("misuse")
     /// A custom ``StorageEngines/Engine`` or ``StorageBacking`` threw an error: see
     /// ``StorageError/underlyingError``.

@@ -1,7 +1,6 @@
 public import FoundationEssentials
 
-/// Names one of the places that a facade keeps apart: a suite of settings, a service's secrets, or
-/// a cache.
+/// Identifies a suite of settings, a service of secrets, or a cache.
 ///
 /// A string literal or interpolation works too:
 ///

@@ -1,19 +1,19 @@
 extension StorageSystem {
-  /// Runs any calls of the library on threads of its own, so that the caller's thread does not
+  /// Runs any calls of the library on the library's threads, so that the caller's thread does not
   /// wait.
   ///
   /// ```swift
   /// let token = try await StorageSystem.perform { SecureVault.get("token") }
   /// ```
   ///
-  /// Swift's tasks share about as many threads as the machine has processors. In a server, make
-  /// calls here that may wait: for the disk, for a lock that another process holds, for a
-  /// passphrase. Up to 64 closures run at a time; more are queued and start in the order of the
+  /// Swift's tasks share about as many threads as the machine has processors. In a server, use
+  /// `perform` for calls that may wait for the disk, for a lock that another process holds, or for
+  /// a passphrase. Up to 64 closures run at a time; more are queued and start in the order of the
   /// calls, whatever the priorities of their tasks. The closures use the stores of the calling
   /// task's `withTemporary` block.
   ///
-  /// In `body`, `Task.isCancelled` tells whether the calling task is cancelled, and task-local
-  /// values are those of the calling task. Check for cancellation in a long loop:
+  /// In `body`, `Task.isCancelled` and task-local values have the values of the calling task. Check
+  /// for cancellation in a long loop:
   ///
   /// ```swift
   /// try await StorageSystem.perform {
@@ -24,8 +24,8 @@ extension StorageSystem {
   /// }
   /// ```
   ///
-  /// The call returns when `body` has ended, even if the task is cancelled meanwhile. If it is
-  /// cancelled while `body` is queued, `body` does not run.
+  /// The call returns when `body` has ended, even if the task is cancelled in the meantime. If it
+  /// is cancelled while `body` is queued, `body` does not run.
   ///
   /// - Returns: What `body` returns.
   /// - Throws: What `body` throws, or `CancellationError` if the task was cancelled before `body`

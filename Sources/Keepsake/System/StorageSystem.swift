@@ -10,8 +10,8 @@ public enum StorageSystem {
   /// The same operation, code, path and key are reported at most once a second, and of each
   /// operation, code and path at most ten keys a second. ``StorageError/suppressedCount`` of the
   /// next report says how many failures were not reported. Each
-  /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has a handler of its
-  /// own. The handler may be called on any thread, and holds up the call that failed.
+  /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its own handler. The
+  /// handler may be called on any thread, and holds up the call that failed.
   ///
   /// The handler can use stores. If one of its own calls fails, it is not called again for that
   /// failure, which is counted in ``StorageError/suppressedCount`` of the next report: a handler
@@ -74,8 +74,8 @@ public enum StorageSystem {
   /// Empties all stores of this app: every suite of settings and every cache, including those in
   /// memory, and the vault, even if its key is lost.
   ///
-  /// Suites and caches on the server of a ``StorageBacking`` are emptied for all machines that
-  /// share them; of the caches, those that this machine has used.
+  /// On the server of a ``StorageBacking``, all suites are emptied, and the caches that this
+  /// machine has used, for all machines that share them.
   ///
   /// Stores in a directory that the caller chose are kept, because other apps may share them. The
   /// files of a ``Folder`` are kept too.

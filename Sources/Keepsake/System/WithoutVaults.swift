@@ -23,8 +23,8 @@ extension StorageSystem {
       Setup(app: app, backing: backing, directories: directories, engines: engines), onFailure)
   }
 
-  /// Runs `body` with empty stores of its own, in a directory that is removed afterwards. The call
-  /// has no key sources because this build has no vaults.
+  /// Runs `body` with its own empty stores, in a directory that is removed afterwards. The call has
+  /// no key sources because this build has no vaults.
   @discardableResult
   public static func withTemporary<R>(
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
@@ -34,8 +34,8 @@ extension StorageSystem {
       engines: engines, vaultOptions: VaultOptions(), isolation: isolation, body)
   }
 
-  /// Runs `body` with empty stores of its own, for code that cannot wait, such as `invokeTest()` of
-  /// an `XCTestCase`.
+  /// Runs `body` with its own empty stores, for code that cannot wait, such as `invokeTest()` of an
+  /// `XCTestCase`.
   @discardableResult
   public static func withTemporarySynchronously<R>(
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:], _ body: () throws -> R
