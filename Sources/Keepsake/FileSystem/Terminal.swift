@@ -4,7 +4,7 @@ internal import Synchronization
 
 /// The controlling terminal, even if the standard streams are redirected.
 enum Terminal {
-  /// Two prompts at a time would take each other's keys, and restore each other's settings.
+  /// Two prompts at a time would steal each other's keystrokes, and restore each other's settings.
   private static let prompt = Locked(())
 
   /// Asks for a line that is not shown while it is typed; nil if the user ends the input instead.

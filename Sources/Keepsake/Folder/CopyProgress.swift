@@ -51,7 +51,7 @@ final class CopyProgress: Sendable {
 
   // MARK: Copying
 
-  /// Begins a copy of so many bytes.
+  /// Begins a copy of the given number of bytes.
   func start(total: Int) { state.withLock { $0.total = total } }
 
   /// Counts bytes that were copied.
@@ -60,7 +60,7 @@ final class CopyProgress: Sendable {
   func add(_ count: Int) throws(StorageError) {
     try checkCancellation()
     let update = state.withLock { state -> Update? in
-      // A file may have grown meanwhile.
+      // A file may have grown in the meantime.
       state.bytes = min(state.total, state.bytes.addingSaturated(count))
       let now = CoarseClock.now
       if let last = state.lastUpdate, now - last < interval { return nil }

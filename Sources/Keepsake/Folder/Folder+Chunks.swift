@@ -48,7 +48,7 @@ extension Folder {
   ///   - progress: Called after each chunk with the number of bytes so far and `total`.
   /// - Throws: The error of the sequence, `CancellationError`, or a ``StorageError``. Without
   ///   `replacing`, one of code `alreadyExists` if something has that name: before the sequence is
-  ///   read or, if it appears in the meantime, in the end.
+  ///   read or, if it appears in the meantime, at the end.
   public func save<Chunks: AsyncSequence>(
     chunks: Chunks, as path: String, replacing: Bool = true, total: Int? = nil,
     isolation: isolated (any Actor)? = #isolation,

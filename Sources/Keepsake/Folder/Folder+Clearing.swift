@@ -53,7 +53,7 @@ extension Folder {
         throw Self.notClearable(folder, "it contains a store, as \(visit.path.path) shows")
       }
     }
-    // The folder may also be a subdirectory of a vault or a cache, which has no marker of its own.
+    // The folder may also be a subdirectory of a vault or a cache, which has no marker itself.
     var path = try FileSystem.realPath(folder.path)
     while path != "/" {
       let parent = FileSystem.parent(of: path)

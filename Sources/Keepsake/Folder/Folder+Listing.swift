@@ -63,8 +63,8 @@ extension Folder {
     }
   }
 
-  /// Throws if so many bytes cannot be written, to check before a large write. Below 1 MiB nothing
-  /// is checked, because the write itself fails as quickly.
+  /// Throws if the given number of bytes cannot be written; call it before a large write. Below 1
+  /// MiB nothing is checked, because the write itself fails as quickly.
   ///
   /// `save` checks large values itself.
   ///

@@ -40,8 +40,8 @@ extension Folder {
   ///   - target: The path of the copy.
   ///   - other: The folder for the copy; nil for this one.
   ///   - isolation: The isolation in which `progress` is called, by default the caller's.
-  ///   - progress: Called at most twenty times a second with the number of bytes so far and of all
-  ///     files together, and in the end with the total twice.
+  ///   - progress: Called at most twenty times a second with the number of bytes so far and the
+  ///     total of all files, and at the end with the total twice.
   /// - Throws: `CancellationError`, or what ``copy(_:to:in:)`` throws.
   public func copy(
     _ path: String, to target: String, in other: Folder? = nil,
@@ -159,9 +159,9 @@ extension Folder {
   ///   - file: The file to move.
   ///   - path: Its path in this folder.
   ///   - isolation: The isolation in which `progress` is called, by default the caller's.
-  ///   - progress: Called at most twenty times a second with the number of bytes so far and of the
-  ///     whole file, and in the end with the total twice. A file that need not be copied has only
-  ///     that one call.
+  ///   - progress: Called at most twenty times a second with the number of bytes so far and the
+  ///     size of the file, and at the end with the size twice. For a file that need not be copied,
+  ///     that is the only call.
   /// - Throws: `CancellationError`, or what ``adopt(_:as:)`` throws.
   public func adopt(
     _ file: URL, as path: String, isolation: isolated (any Actor)? = #isolation,
@@ -261,7 +261,7 @@ extension Folder {
   }
 }
 
-/// Copies files and directories into a ``Folder``. In the end either everything is there or
+/// Copies files and directories into a ``Folder``. At the end, either everything is there or
 /// nothing.
 private struct Copier {
   let folder: Folder

@@ -41,11 +41,11 @@ public struct Folder: Hashable, Sendable {
   /// documents folder (`user-dirs.dirs(5)`; by default `~/Documents`).
   public static let documents = Folder(.documents)
 
-  /// Files that the app needs and its user does not look at: `files` beside the app's secrets, by
-  /// default `~/.local/share/<app>/files`.
+  /// Files that the app needs but its user does not open: the folder `files` beside the app's
+  /// secrets, by default `~/.local/share/<app>/files`.
   public static let applicationSupport = Folder(.applicationSupport)
 
-  /// Files that the app can create again: `files` beside the app's caches, by default
+  /// Files that the app can create again: the folder `files` beside the app's caches, by default
   /// `~/.cache/<app>/files`.
   public static let caches = Folder(.caches)
 

@@ -9,7 +9,7 @@ final class NewFile: @unchecked Sendable {
   private let name: String
   /// Whether an existing file of that name is replaced.
   private let replaces: Bool
-  /// The mode that the file still has to get if it replaces none; nil if it has that.
+  /// The mode that the file still needs if it replaces none; nil if it has that mode.
   private let mode: UInt32?
   /// Whether it has the attributes of another file.
   private var hasAttributes = false
@@ -26,7 +26,7 @@ final class NewFile: @unchecked Sendable {
     self.name = name
     self.replaces = replaces
     let old = try FileSystem.status(name, in: directory, followsLinks: false)
-    // Checked again in the end. This saves the work if the answer is known now.
+    // Checked again at the end. This saves the work if the answer is known now.
     if !replaces, old != nil { throw Self.alreadyExists(name, in: directory) }
     if old?.isSymbolicLink == true {
       throw ConfinedPath.symbolicLinkError(at: directory.path(of: name), "save")
@@ -92,7 +92,7 @@ final class NewFile: @unchecked Sendable {
     if durable { try directory.synchronize() }
   }
 
-  /// Late, because another program may change those of the file that this one replaces.
+  /// Late, because another program may change the permissions of the file that this one replaces.
   private func setPermissions() throws(StorageError) {
     let path = directory.path(of: name)
     switch try FileSystem.status(name, in: directory, followsLinks: false) {

@@ -58,8 +58,8 @@ package enum BackgroundWork {
   /// child does not run it.
   package static func runAtExit(_ work: @escaping @Sendable () -> Void) {
     state.withLock { state in
-      // A hook of its own, which runs before those that were installed earlier: one of them may end
-      // what the work needs.
+      // A separate hook, which runs before the hooks that were installed earlier: one of them may
+      // end what the work needs.
       if state.exitWork.isEmpty { atexit { BackgroundWork.runExitWork() } }
       state.exitWork.append(work)
     }
@@ -100,7 +100,7 @@ package enum BackgroundWork {
   private static func syncNow() {
     let pending = state.withLock { state in
       state.jobs.removeAll { $0.isSync }
-      // From here on the exit hook does not see them in the list, so it has to wait for them.
+      // From here on the exit hook does not see them in the list, so it must wait for them.
       unfinishedCount.add(1, ordering: .sequentiallyConsistent)
       defer { state.pendingSyncs = [] }
       return state.pendingSyncs

@@ -52,7 +52,7 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   }
 
   /// The result of `body`, which is called until it returns one: at once, when `condition` was
-  /// signaled, and each time that `timeout` has passed since, which it is told.
+  /// signaled, and each time `timeout` has passed since then, with `isTimedOut` true.
   package func wait<R>(
     for condition: Condition, timeout: Duration,
     _ body: (inout Value, _ isTimedOut: Bool) -> R?

@@ -1,4 +1,4 @@
-/// A backup that is complete on the disk of a store, and only has to take the store's place.
+/// A backup that is complete on the store's disk and only needs to replace the store.
 package struct PreparedRestore: Sendable {
   private let body: @Sendable () throws(StorageError) -> String?
 

@@ -5,7 +5,7 @@ internal import Synchronization
 /// locked it.
 ///
 /// That thread does not exist in the child, so it would never unlock the mutex. The child therefore
-/// makes the mutex anew before it uses it for the first time, and the value too.
+/// replaces the mutex, and the value too, before it first uses them.
 ///
 /// Unchecked because it holds pointers, which never change. What they point to is for
 /// ``Locked`` and ``ReadWriteLocked`` to guard.
@@ -13,8 +13,8 @@ struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   let value: UnsafeMutablePointer<Value>
   private let pointer: UnsafeMutablePointer<pthread_mutex_t>
   private let replacement: (@Sendable () -> Value)?
-  /// The process that uses the mutex; with ``isBeingTakenOver`` while one of its threads makes the
-  /// mutex anew.
+  /// The process that uses the mutex; with ``isBeingTakenOver`` while one of its threads replaces
+  /// the mutex.
   private let generation = Atomic(ForkGuard.generation)
   private static var isBeingTakenOver: UInt64 { 1 << 63 }
 

@@ -82,7 +82,7 @@ struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   }
 }
 
-/// Where each thread says what it is reading, in a cache line of its own.
+/// Where each thread says what it is reading, in its own cache line.
 ///
 /// The slots are wiped in a forked child, which has none of the other threads.
 enum ReaderSlots {

@@ -1,8 +1,8 @@
 /// Threads for work that may wait: for the disk, for another process, or for the user.
 ///
 /// Swift's tasks share about as many threads as there are processors, so work that waits on one of
-/// them delays every task of the program. Here it has threads of its own, which are started when
-/// they are needed and end after a while without work.
+/// them delays every task of the program. Here it has its own threads, which are started when they
+/// are needed and end after a while without work.
 ///
 /// Work that waits costs nothing, so a job gets a thread at once if all others wait. Work that
 /// computes or copies takes the processors away from the program's tasks, so only as many such jobs
@@ -19,7 +19,7 @@ final class WorkerPool: Sendable {
     /// How many jobs are, one inside the other, around the one that is submitted.
     let depth: Int
     let work: @Sendable () -> Void
-    /// Runs in place of `work` if the job is cancelled before it has started.
+    /// Runs instead of `work` if the job is cancelled before it has started.
     let onCancel: @Sendable () -> Void
   }
 
@@ -36,7 +36,7 @@ final class WorkerPool: Sendable {
     case end
   }
 
-  /// The thread that has to look at the queue next.
+  /// The thread that must look at the queue next.
   private enum Helper {
     case idle(Worker)
     case new
