@@ -280,7 +280,7 @@ struct Checker: Sendable {
   }
 
   /// Whether the engine finds that two missing keys are missing; nil if it cannot change several
-  /// keys under conditions, which it does not have to.
+  /// keys under conditions, which is optional.
   private func appliesUnderConditions(_ engine: any StorageEngines.Engine) throws -> Bool? {
     do {
       let entries = [

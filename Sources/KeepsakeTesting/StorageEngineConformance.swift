@@ -36,7 +36,7 @@ public enum StorageEngineConformance {
   ///   - timeLimit: The longest time that one step may take; more on a busy machine. A call that
   ///     has not returned by then is recorded as an issue, and the check ends without it.
   ///   - delay: The longest time after which a read returns what a second engine on the same values
-  ///     has set. By default that is the next read.
+  ///     has set. By default, the next read must return it.
   ///   - sourceLocation: The source location of the recorded issues.
   ///   - make: Creates the engine, which must be empty.
   ///   - reopen: Opens a second engine on the same values, or nil if values do not outlive the

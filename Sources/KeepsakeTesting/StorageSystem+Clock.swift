@@ -18,7 +18,7 @@ extension StorageSystem {
   /// own code, such as `Date.now`, stays as it is.
   ///
   /// - Parameters:
-  ///   - duration: How much later it is. A negative one puts the clock back.
+  ///   - duration: How far to advance the clock. A negative duration sets it back.
   ///   - isolation: The isolation in which `body` runs, by default the caller's.
   ///   - body: The code to run.
   /// - Returns: What `body` returns.

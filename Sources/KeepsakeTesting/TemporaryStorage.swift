@@ -47,7 +47,7 @@ extension Trait where Self == TemporaryStorageTrait {
   /// ```
   ///
   /// - Parameters:
-  ///   - engines: The engines of suites, created anew for each test.
+  ///   - engines: The engines of suites, created for each test.
   ///   - keySources: The key sources that may open the vault.
   ///   - authenticate: Returns the passphrase that a user would type.
   public static func temporaryStorage(
@@ -66,7 +66,7 @@ extension Trait where Self == TemporaryStorageTrait {
   #else
   /// Gives each test its own empty stores, with the given engines.
   ///
-  /// - Parameter engines: The engines of suites, created anew for each test.
+  /// - Parameter engines: The engines of suites, created for each test.
   public static func temporaryStorage(
     engines:
       @autoclosure @escaping @Sendable () throws -> [Defaults.Suite: any StorageEngines.Engine] =

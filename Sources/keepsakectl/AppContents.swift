@@ -25,7 +25,7 @@ struct AppContents: Encodable {
   private var services: Nullable<[Service]>
   private var caches: [Cache]
 
-  /// The suites of this machine, or those of a server.
+  /// The suites of this machine or of a server.
   static func suites(of app: String, on server: ValkeyBacking?) throws -> [Defaults.Suite] {
     guard let server else { return try Diagnostics.names { try Defaults.shared.suites() } }
     return try server.suites(app: app).sorted { $0.name < $1.name }

@@ -171,7 +171,7 @@ extension Command {
         has a copy of it, so keep the backup as safe as the secrets; --without-key
         leaves the key file out, and then it must be kept elsewhere. Caches are left
         out, because the app creates them again, and so are files of a Folder, suites
-        in directories of their own and custom engines.
+        in directories that the app chose, and custom engines.
         """,
       example: "backup com.example.notes /media/backup/notes", body: BackupCommands.backUp),
     Command(
@@ -191,7 +191,7 @@ extension Command {
       argumentCount: 1...1, options: ["vault", "server=URL"],
       details: """
         Takes the settings that were last known on this machine, from the cache
-        directory of the app, and stores them in place of what is on the server. All
+        directory of the app, and replaces what is on the server with them. All
         programs of the app then use them. Run it as the user of the app, on the
         machine that had the newest settings. Changes nothing if the server has lost
         nothing. --vault does that with the sealed secrets, which need no key for it.

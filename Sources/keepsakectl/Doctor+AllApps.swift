@@ -8,7 +8,7 @@ import Synchronization
 #endif
 
 extension Doctor {
-  /// Examines one app after the other, each in a process of its own, because a process can open the
+  /// Examines one app after the other, each in a separate process, because a process can open the
   /// stores of one app only.
   enum AllApps {
     /// The process that examines an app; 0 if there is none.

@@ -19,7 +19,7 @@ extension Doctor {
 
   private mutating func examineCache(_ name: DiskCache.Name, in folder: Folder) async throws {
     defer { Progress.clear() }
-    // Only the directory: it protects its files, of which there may be a million.
+    // Only the directory: it protects its files, and there may be a million of them.
     try examinePermissions(of: folder, [])
     try noteAbandonedFiles(try folder.list(recursively: true, includingHidden: true), in: folder)
     let subdirectories = try folder.list().filter { $0.count == 3 && $0.hasSuffix("/") }

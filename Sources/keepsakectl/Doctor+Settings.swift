@@ -42,7 +42,7 @@ extension Doctor {
     ),
     (
       "next", "a program was ended while it wrote these settings",
-      "Start the app: when it changes a setting, it finishes that."
+      "Start the app: it finishes writing when it next changes a setting."
     ),
   ]
 

@@ -18,8 +18,8 @@ enum Help {
   }
 
   private static let server = """
-    --server=URL works with what the app keeps on a Valkey or Redis server. The URL
-    is that of the app, such as valkeys://cache.internal:6379. Other users of this
+    --server=URL works with what the app keeps on a Valkey or Redis server. Use the
+    URL of the app, such as valkeys://cache.internal:6379. Other users of this
     machine see command lines, so leave the password out of the URL and give it in
     the environment variable KEEPSAKE_SERVER_PASSWORD.
     """

@@ -1,4 +1,4 @@
-/// What the user of a command line can do in place of the Swift calls that the library names.
+/// What the user of a command line can do instead of the Swift calls that the library names.
 enum Remedies {
   private static let atTerminal =
     "Run the command at a terminal, or pass the passphrase with --\(Prompt.option)"

@@ -90,7 +90,7 @@ struct ServerDoctor {
     // With the other policies, a full memory is usual: the server deletes what expires.
     if ["noeviction", ""].contains(policy), Double(used) > 0.9 * Double(limit) {
       note(
-        "it uses \(ByteCount(used)) of the \(ByteCount(limit)) that it may (maxmemory)",
+        "it uses \(ByteCount(used)) of the \(ByteCount(limit)) that it may use (maxmemory)",
         "Raise maxmemory or remove values, or writes may fail.")
     }
   }
@@ -144,7 +144,7 @@ struct ServerDoctor {
     }
     if !facts.usesPassword {
       note(
-        "it asks for no password, so all who reach it may read and change settings",
+        "it asks for no password, so anyone who reaches it can read and change settings",
         "Make a user with ACL SETUSER, and switch off the user default.")
     } else if facts.answersWithoutPassword {
       note(
