@@ -1,4 +1,5 @@
-// Web pages that are downloaded once: after that, the server is asked whether they have changed.
+// Web pages that are downloaded once. After that, the program asks the server whether they have
+// changed.
 //
 //   swift run keepsake-pages serve DIRECTORY                  serves its files until Control-C
 //   swift run keepsake-pages get http://localhost:PORT/FILE   prints a page, or its copy
@@ -22,9 +23,10 @@ struct UnexpectedStatus: Error {
   var status: Int
 }
 
-/// A page, which is downloaded only if the server has another one than the cache.
+/// A page, which is downloaded only if the server has a different version than the cache.
 func page(_ address: Address) async throws -> Data? {
-  // What the server does not let anybody reuse expires at once, but is kept for this question.
+  // A page that the server does not allow to be reused expires at once, but is kept for
+  // revalidation.
   let page = try await DiskCache.fetch(
     address.text, expiry: .seconds(0), staleIfFailing: .days(1), cache: "Pages"
   ) { (old: DiskCache.CachedValue<Data>?) in
@@ -42,7 +44,7 @@ func page(_ address: Address) async throws -> Data? {
   return page?.value
 }
 
-/// Prints a page. With a count, so many tasks ask for it at the same time.
+/// Prints a page. With a count, that many tasks fetch it at the same time.
 func get(_ text: String, count: Int) async throws {
   guard let address = Address(text) else {
     throw Exit(message: "\"\(text)\" is no address such as http://localhost:80/a.", status: 64)
@@ -88,7 +90,7 @@ func serve(_ path: String) throws {
   }
 }
 
-// MARK: The least of HTTP that this needs
+// MARK: As much of HTTP as this needs
 
 /// The address of a page of this machine.
 struct Address: Sendable {
@@ -279,7 +281,7 @@ func fail(_ message: String, status: Int32) -> Never {
 }
 
 do {
-  // A peer that is gone is an error of the write to it, not the end of the program.
+  // Writing to a peer that is gone is an error, and does not end the program.
   signal(SIGPIPE, SIG_IGN)
   try StorageSystem.bootstrap(app: "keepsake-pages")
   try await run(Array(CommandLine.arguments.dropFirst()))

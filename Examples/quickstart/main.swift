@@ -46,7 +46,7 @@ func visit(_ file: URL) {
   if let journal = try? Defaults.shared.fileURL { print("The settings are in \(journal.path)") }
 }
 
-// Once, before anything is stored: the name under which the app keeps its files.
+// Call this once, before anything is stored. The app's files are under this name.
 try StorageSystem.bootstrap(app: "keepsake-quickstart")
 
 switch CommandLine.arguments.dropFirst().first {

@@ -1,4 +1,4 @@
-// The least of HTTP and of sockets that the example needs. A real server uses a framework for it.
+// As much of HTTP and sockets as the example needs. A real server uses a framework.
 
 import Dispatch
 
@@ -39,7 +39,7 @@ struct SocketError: Error, CustomStringConvertible {
   var description: String { "\(call): \(String(cString: strerror(code)))" }
 }
 
-/// A socket. No thread waits for it: Dispatch watches it while a task does.
+/// A socket. While a task waits for it, Dispatch watches it, so no thread is blocked.
 final class Socket: Sendable {
   private static let queue = DispatchQueue(label: "sockets")
   private static let timeout = Duration.seconds(10)

@@ -1,5 +1,5 @@
 // A web server on plain sockets: settings that it follows, pages that it caches, a secret token,
-// and no request that waits for a file of another one.
+// and no request that waits for another one's file.
 //
 //   swift run keepsake-server                        serves until Control-C or SIGTERM
 //   swift run keepsake-server --port 8080            on this port; without it, any free one
@@ -14,9 +14,9 @@
 //   token=$(swift run keepsake-server token)         the token that changes need, a secret
 //   curl -X PUT -H "Authorization: Bearer $token" --data Moin localhost:8080/greeting
 //
-// Reading a setting is a look-up in memory, so handlers do it where they are. What may wait for the
-// disk or for another process is in `perform`, `fetch` or `set(chunks:)`: these use threads of the
-// library, so that the few threads of Swift's tasks keep serving.
+// Reading a setting is a look-up in memory, so handlers do it directly. Calls that may wait for the
+// disk or for another process are made in `perform`, `fetch` or `set(chunks:)`. These use threads
+// of the library, so that the few threads of Swift's tasks keep serving.
 
 import Dispatch
 import FoundationEssentials
@@ -103,7 +103,7 @@ func serve(port: UInt16) async throws {
   print("Serving on http://localhost:\(try listener.port)")
   fflush(stdout)
 
-  // What has to be done when a setting changes: `changes` tells it of every process's changes.
+  // Applies the size limit whenever it changes: `changes` reports the changes of every process.
   let limits = Defaults.changes(.limit)
   DiskCache.named(.pages).sizeLimit = Defaults[.limit]
   let follower = Task {
@@ -133,7 +133,7 @@ func serve(port: UInt16) async throws {
   for source in sources { source.cancel() }
   follower.cancel()
   await follower.value
-  // Nothing else is left to do: what was set is stored. This makes it survive a power cut, too.
+  // All settings are stored already. This makes them survive a power cut, too.
   try await Defaults.shared.perform { try $0.synchronize() }
   print("Stopped.")
 }
@@ -143,7 +143,7 @@ func token(in vault: SecureVault.Store) throws -> String {
   if let token = try vault.get("token") { return token }
   let words = (0..<4).map { _ in String(UInt64.random(in: 1 << 60 ... .max), radix: 16) }
   try vault.set(words.joined(), forKey: "token")
-  // Another process may have made one at the same time: what is stored counts.
+  // Another process may have made one at the same time: the stored one counts.
   return try vault.get("token") ?? words.joined()
 }
 
@@ -163,7 +163,7 @@ let usage = """
   """
 
 func run(_ arguments: [String]) async throws {
-  // A command has to report failure in its exit code, so it uses the stores, which throw.
+  // A command must report failure in its exit code, so it uses the stores, which throw.
   switch (arguments.first, arguments.dropFirst().first, arguments.count) {
   case (nil, _, _): try await serve(port: 0)
   case ("--port", let text?, 2):
@@ -189,7 +189,7 @@ func fail(_ message: String, status: Int32) -> Never {
 }
 
 do {
-  // A client that is gone is an error of the write to it, not the end of the server.
+  // Writing to a client that is gone is an error, and does not end the server.
   signal(SIGPIPE, SIG_IGN)
   try StorageSystem.bootstrap(app: "keepsake-server")
   try await run(Array(CommandLine.arguments.dropFirst()))

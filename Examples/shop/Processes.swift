@@ -11,7 +11,7 @@ import Synchronization
 @preconcurrency import Musl
 #endif
 
-/// A process that is told lines and answers with lines. It also ends when its input does, which is
+/// A process that reads lines and answers with lines. It also ends when its input ends, as it does
 /// when this process is killed.
 final class Child {
   private let name: String
@@ -162,7 +162,7 @@ func startServer(in directory: String) throws -> Child {
         + "`sudo apt-get install redis-server`, or use a running one with --server URL.",
       status: 69)
   }
-  // A server does not end with its input, so a shell watches that.
+  // A server does not end with its input, so a shell watches the input.
   let script = #"exec 3<&0; (read _ <&3; kill $$) >/dev/null 2>&1 & exec "$@" 3<&- </dev/null"#
   let server = try Child(
     "/bin/sh",

@@ -4,9 +4,9 @@
 //   swift run keepsake-shop                                   starts a server and three machines
 //   swift run keepsake-shop --server valkey://localhost:6379  uses a server that is running
 //
-// Each machine is a process with a home directory of its own, so that they share nothing but the
-// server. `Shop` is what a service of yours would contain. The rest of this file tells the machines
-// what to do, and Processes.swift starts and ends them.
+// Each machine is a process with its own home directory, so that they share nothing but the server.
+// `Shop` is what your own service would contain. The rest of this file tells the machines what to
+// do, and Processes.swift starts and ends them.
 
 import FoundationEssentials
 import Keepsake
@@ -198,7 +198,7 @@ func fail(_ message: String, status: Int32) -> Never {
 }
 
 do {
-  // A machine that has ended is an error of the write to it, not the end of this process.
+  // Writing to a machine that has ended is an error, and does not end this process.
   signal(SIGPIPE, SIG_IGN)
   let arguments = Array(CommandLine.arguments.dropFirst())
   if arguments.count == 3, arguments[0] == "machine" {

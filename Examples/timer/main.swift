@@ -129,7 +129,7 @@ let usage = """
 
 func run(_ arguments: [String]) async throws {
   let settings = Settings()
-  // A command has to report failure in its exit code, so it uses the store, which throws.
+  // A command must report failure in its exit code, so it uses the store, which throws.
   let store = Defaults.shared
   switch (arguments.first, arguments.dropFirst().first, arguments.count) {
   case (nil, _, _): try await countDown()

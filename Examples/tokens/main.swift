@@ -9,7 +9,7 @@
 //   swift run keepsake-tokens protect --key-file  requires none from now on
 //
 // The tool asks for the passphrase on the terminal and takes none from the environment: child
-// processes would inherit it, /proc would show it, and a script would have to keep it in a file. A
+// processes would inherit it, /proc would show it, and a script would need to keep it in a file. A
 // key file does that better. Use it where no user is present, or run the tool as a systemd service
 // with LoadCredentialEncrypted=vault.key.
 
@@ -123,5 +123,5 @@ do {
   // The description names paths, keys and a remedy, but never a passphrase or a token.
   fail("\(error)", status: [.locked, .wrongPassphrase].contains(error.code) ? 77 : 73)
 }
-// If the token goes into a file and the disk is full, the exit code has to say so.
+// If the token goes into a file and the disk is full, the exit code must say so.
 if fflush(stdout) != 0 { fail("The output cannot be written.", status: 74) }
