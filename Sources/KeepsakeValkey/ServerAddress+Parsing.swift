@@ -183,7 +183,7 @@ extension ServerAddress {
 
 /// What is wrong with the URL of a server, and what to do about it.
 enum AddressProblem: String, Sendable {
-  case scheme = "the URL has none of the schemes of a server"
+  case scheme = "the URL does not begin with the scheme of a server"
   case host = "the URL names no valid host"
   case port = "the port in the URL is not a number from 1 to 65535"
   case database = "the database in the URL is not a number"

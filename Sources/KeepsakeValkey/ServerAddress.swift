@@ -3,8 +3,8 @@
 /// As text it is a URL:
 ///
 /// - `valkey://host:6379/0`, `redis://…`: TCP, with the number of the database.
-/// - `valkeys://host:6379/0`, `rediss://…`: with TLS. `?ca=/path/ca.pem` names the file of the only
-///   authorities that may have issued the server's certificate, in place of the system's.
+/// - `valkeys://host:6379/0`, `rediss://…`: with TLS. `?ca=/path/ca.pem` names a file of the
+///   certificate authorities to trust instead of the system's.
 ///   `?cert=/path/client.pem&key=/path/client.key` names the client's own certificate.
 /// - `unix:///run/valkey.sock?db=0`: a socket in the file system.
 ///
@@ -21,13 +21,13 @@ package struct ServerAddress: Hashable, Sendable {
   var user: String?
   var password: String?
   var database = 0
-  /// The file of the certificate authorities; nil for those of the system.
+  /// The file of the certificate authorities; nil for the system's.
   var authorities: String?
   /// The file of the client's certificate; nil if it has none.
   var certificate: String?
   /// The file of its key; nil if that is in the file of the certificate.
   var key: String?
-  /// How long a connection may take to be made, with all that is said before the first request.
+  /// How long connecting may take, including all that is sent before the first request.
   var connectTimeout = Duration.seconds(2)
   /// How long a request waits for its reply.
   var requestTimeout = Duration.seconds(1)

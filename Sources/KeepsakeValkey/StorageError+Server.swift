@@ -16,7 +16,7 @@ extension StorageError {
   static func certificateNeeded(_ server: ServerAddress) -> StorageError {
     StorageError(
       .accessDenied, operation: "connect", path: server.description,
-      reason: "the server asked for the certificate of a client, and ended the connection",
+      reason: "the server asked for a client certificate and ended the connection",
       remedy: "Name one with ?cert=/path/client.pem&key=/path/client.key in the URL.")
   }
 

@@ -255,7 +255,7 @@ final class ServerCache: SharedTier {
   private static let generationSize = 8
   private static let stateSize = generationSize + ChangeNumber.count
 
-  /// The state of a cache of which the server has none.
+  /// The state of a cache that the server does not have.
   private static func makeState() -> [UInt8] {
     withUnsafeBytes(of: UInt64.random(in: .min ... .max)) { Array($0) } + ChangeNumber.first
   }
@@ -279,7 +279,7 @@ final class ServerCache: SharedTier {
     digits(max(1, nanoseconds / 1_000_000))
   }
 
-  /// The server says -1 of a value without end, which this library does not store.
+  /// The server replies -1 for a value that never expires, which this library does not store.
   private static func nanoseconds(_ milliseconds: Int64) -> Int64 {
     let longest: Int64 = 3_650 * 86_400_000
     return (milliseconds < 0 ? 0 : min(milliseconds, longest)) * 1_000_000

@@ -309,7 +309,7 @@ final class Connection {
         throw error.refusal(by: server)
           ?? StorageError(
             .misuse, operation: "connect", path: server.description,
-            reason: "the server has no database of this number",
+            reason: "the server has no database with this number",
             remedy: "Use a smaller number, and on a cluster 0.")
       case .lastOfGreeting:
         // A user without the right to PING is logged in nevertheless.

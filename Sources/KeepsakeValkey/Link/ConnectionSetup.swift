@@ -2,8 +2,8 @@ internal import Keepsake
 
 /// What is needed for one connection, and what may take long to find out.
 struct ConnectionSetup: Sendable {
-  /// In the order in which they are to be tried. Empty for subscriptions: their server is that of
-  /// the commands.
+  /// In the order in which they are to be tried. Empty for subscriptions: their server is the one
+  /// of the commands.
   var addresses: [SocketAddress]
   let context: TLSContext?
   let password: String?

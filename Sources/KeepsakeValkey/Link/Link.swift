@@ -7,8 +7,7 @@ package import Keepsake
 /// with the code `unreachable` means that the server has changed nothing, and `outcomeUnknown` that
 /// it may have carried out the request.
 ///
-/// Calls come from any thread. A forked child has a link of its own, which it makes at its first
-/// call.
+/// Calls come from any thread. A forked child makes its own link at its first call.
 package final class Link: Sendable {
   private struct Current {
     var loop: LinkLoop?
@@ -37,11 +36,12 @@ package final class Link: Sendable {
   /// Sends a command and waits for the reply.
   ///
   /// - Parameters:
-  ///   - replyLimit: How many bytes the reply may take; by default that of the options.
-  ///   - timeout: How long to wait while nothing arrives; by default that of the address. While
-  ///     this reply or those before it arrive, the wait goes on, see ``LinkOptions/replyTime``.
-  /// - Throws: What the server refuses any command for, too; see ``ErrorReply/refusal(by:)``. Other
-  ///   errors of the server are replies.
+  ///   - replyLimit: How many bytes the reply may take; by default the limit of the options.
+  ///   - timeout: How long to wait while nothing arrives; by default the timeout of the address.
+  ///     While this reply or those before it arrive, the wait goes on, see
+  ///     ``LinkOptions/replyTime``.
+  /// - Throws: An error also if the server refuses the command for a reason that applies to any
+  ///   command; see ``ErrorReply/refusal(by:)``. Other errors of the server are replies.
   package func perform(
     _ command: Command, replyLimit: Int? = nil, timeout: Duration? = nil
   ) throws(StorageError) -> Reply {
@@ -107,8 +107,8 @@ package final class Link: Sendable {
 
   // MARK: Channels
 
-  /// Calls the handler for each message of a channel, on a connection of its own, from the first
-  /// time that its subscription is confirmed.
+  /// Calls the handler for each message of a channel, on a separate connection, from the first time
+  /// that its subscription is confirmed.
   func subscribe(to channel: [UInt8], _ handler: ChannelHandler) throws(StorageError) {
     let loop = try openLoop()
     current.withLock { $0.channels[channel] = handler }

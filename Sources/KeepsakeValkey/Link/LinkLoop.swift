@@ -39,7 +39,7 @@ final class LinkLoop: Sendable {
   /// For tests.
   var isRunning: Bool { state.withLock { $0.isLoopRunning } }
 
-  /// Changes the state, and lets the thread see it if it has to.
+  /// Changes the state, and lets the thread see it if necessary.
   private func change<R, E: Error>(
     _ body: (inout LinkState) throws(E) -> R
   ) throws(E) -> R {
@@ -128,7 +128,7 @@ final class LinkLoop: Sendable {
     }
   }
 
-  /// Finds out what is needed to connect, on a thread of its own: the resolver and the caller's
+  /// Finds out what is needed to connect, on a separate thread: the resolver and the caller's
   /// password may take long, and may even need replies that come through the link's thread.
   private func prepare(_ role: Connection.Role, reusing context: TLSContext?) {
     let isStarted = BackgroundThread.start(.link) { [self] in

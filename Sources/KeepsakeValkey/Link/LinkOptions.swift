@@ -1,17 +1,17 @@
 internal import Keepsake
 
-/// The limits and times of a ``Link``, besides those of its address.
+/// The limits and times of a ``Link`` that are not in its address.
 package struct LinkOptions: Sendable {
   package init() {}
 
-  /// The password, in place of the one in the address. It is asked for before each connection, on a
+  /// The password, instead of the one in the address. It is asked for before each connection, on a
   /// thread of the library.
   var password: (@Sendable () throws -> String)?
   /// Finds the addresses of the server.
   var resolve: @Sendable (ServerAddress) throws(StorageError) -> [SocketAddress] = {
     (server) throws(StorageError) in try SocketAddress.resolve(server)
   }
-  /// What the server lists this connection as (`CLIENT LIST`).
+  /// The name of this connection in the server's `CLIENT LIST`.
   var clientName = "keepsake"
   /// A connection on which nothing has arrived for this long is asked for a sign of life.
   var keepAlive = Duration.seconds(5)

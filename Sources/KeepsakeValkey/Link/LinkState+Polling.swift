@@ -8,7 +8,7 @@ extension LinkState {
     case deliver([LinkEvent])
     /// Find out what is needed to connect.
     case prepare(Connection.Role, TLSContext?)
-    /// Wait for these sockets. They are kept open meanwhile.
+    /// Wait for these sockets, which are kept open in the meantime.
     case poll([(role: Connection.Role, socket: Socket, events: Int16)], timeout: Duration)
   }
 
@@ -70,7 +70,7 @@ extension LinkState {
         guard needsSubscriptions, let address = commands.connection?.address else {
           return subscriptions.cancelAttempt()
         }
-        // Another address of the same name may be that of another server.
+        // Another address of the same name may lead to another server.
         setup.addresses = [address]
       }
       context = setup.context

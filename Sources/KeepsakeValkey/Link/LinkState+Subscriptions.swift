@@ -83,8 +83,8 @@ extension LinkState {
     case .integer, .bytes, .null, .array: break
     }
     throw .unreachable(
-      server, "the server sent what is no message of a channel",
-      remedy: "Check that the address is that of a Valkey or Redis server.")
+      server, "the server sent something else than a message of a channel",
+      remedy: "Check that the address leads to a Valkey or Redis server.")
   }
 
   private mutating func confirm(_ channel: [UInt8]) {

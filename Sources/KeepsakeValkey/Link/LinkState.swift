@@ -50,7 +50,7 @@ struct LinkState {
   /// Channels whose subscription the server has not confirmed, in the order of the commands.
   var unconfirmed = Fifo<[UInt8]>()
 
-  /// What the link's thread has to deliver.
+  /// What the link's thread must deliver.
   var events: [LinkEvent] = []
   var loop = LoopWakeUp()
 
@@ -187,7 +187,7 @@ struct LinkState {
     }
   }
 
-  /// Whether the next reply is that of the call.
+  /// Whether the next reply is the reply to the call.
   private func isFirst(_ call: Call, on connection: Connection) -> Bool {
     if case .call(let first) = connection.pending.first?.purpose { return first === call }
     return false
@@ -309,7 +309,7 @@ struct LinkState {
     if call.replies.count == call.commands.count { finish(call, .success(call.replies)) }
   }
 
-  /// Fails the call whose reply was too large. Other calls have to know less about it.
+  /// Fails the call whose reply was too large. Other calls get less detail.
   private mutating func refuse(_ pending: Connection.PendingReply) {
     guard case .call(let call) = pending.purpose else { return }
     finish(call, .failure(.replyTooLarge(server, limit: pending.limit, isRead: call.isRead)))
@@ -330,7 +330,7 @@ struct LinkState {
 
   /// Ends a connection, or gives up an attempt, and plans the next one.
   ///
-  /// Calls of which no byte was sent wait for the next connection, once.
+  /// Calls that have not been sent at all wait for the next connection, once.
   ///
   /// - Parameter isCut: Whether a server that answers may have ended it. New calls then wait for
   ///   the next connection, as they do if the connection was idle; otherwise they fail until there

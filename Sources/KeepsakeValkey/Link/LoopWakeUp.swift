@@ -1,4 +1,4 @@
-/// Whether the link's thread has to be woken, so that it looks at the state again.
+/// Whether the link's thread must be woken, so that it looks at the state again.
 struct LoopWakeUp {
   private var isAwake = false
   private var isSignaled = false
@@ -11,7 +11,7 @@ struct LoopWakeUp {
     needsSignal = true
   }
 
-  /// Whether the caller has to signal the thread, after it has released the lock.
+  /// Whether the caller must signal the thread, after it has released the lock.
   mutating func takeSignal() -> Bool {
     defer { needsSignal = false }
     return needsSignal

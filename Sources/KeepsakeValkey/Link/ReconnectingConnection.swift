@@ -27,7 +27,7 @@ struct ReconnectingConnection {
 
   /// Begins an attempt.
   ///
-  /// - Returns: Whether a thread has to be started that finds out what is needed.
+  /// - Returns: Whether to start a thread that finds out what is needed.
   mutating func prepare(until deadline: Instant) -> Bool {
     preparationDeadline = deadline
     nextAttempt = nil

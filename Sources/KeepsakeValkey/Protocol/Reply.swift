@@ -11,10 +11,10 @@ package enum Reply: Hashable, Sendable {
   case array([Reply])
 }
 
-/// The error that a server replies with in place of a result.
+/// The error that a server replies with instead of a result.
 ///
-/// Only its first word is for errors of the library. The rest may quote the arguments of the
-/// command, and those are values.
+/// Errors of the library quote only its first word. The rest may quote the arguments of the
+/// command, which are values.
 package struct ErrorReply: Hashable, Sendable {
   private let text: [UInt8]
 

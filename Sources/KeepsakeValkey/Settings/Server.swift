@@ -20,7 +20,7 @@ final class Server: Sendable {
   init(
     _ address: ServerAddress, options: LinkOptions = LinkOptions(),
     confirm confirmation: ValkeyBacking.Confirmation = .primary, checksDurability: Bool = true,
-    // Asked for at the report: a server is made before the app is named, which has to be first.
+    // Asked for at the report: the server is made before the app is named.
     report: @escaping @Sendable (StorageError) -> Void = {
       StorageSystem.makeReporter(for: "StorageSystem")($0)
     }
@@ -63,13 +63,13 @@ final class Server: Sendable {
     guard arguments.count <= Self.maximumArgumentCount else {
       throw StorageError(
         .misuse, operation: "request", path: address.description,
-        reason: "the server does not accept so many values in one step",
+        reason: "the server does not accept this many values in one step",
         remedy: "Store fewer values at a time.")
     }
     guard confirmation.replicaCount > 0 else {
       return (try script.run(on: link, arguments), true)
     }
-    // 0 would mean without end.
+    // 0 means no timeout.
     let timeout = min(
       max(confirmation.timeout ?? address.requestTimeout / 2, .milliseconds(1)), .seconds(3_600))
     var wait = Command("WAIT")
@@ -209,7 +209,7 @@ final class Server: Sendable {
     let count = confirmation.replicaCount
     return StorageError(
       .outcomeUnknown, operation: "request", path: address.description,
-      reason: "the change was made, but fewer than \(count) replicas have confirmed it in time",
+      reason: "the change was made, but fewer than \(count) replicas confirmed it in time",
       remedy: "Check the replicas of the server. A failover may lose the change.")
   }
 }

@@ -72,8 +72,8 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     }
   }
 
-  /// Reads from the server's values, unless they are not those of the table that this process
-  /// knows: what is missing from a table that was lost must not be taken for removed.
+  /// Reads from the server's values, unless they belong to another table than the one that this
+  /// process knows: what is missing from a table that was lost must not be taken for removed.
   ///
   /// - Parameter body: Returns what was read, and the marker of the table that it was read from.
   private func read<R>(
@@ -163,7 +163,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
         : "the secrets would take more than \(maximumByteCount) bytes",
       remedy: name.content == .settings
         ? "Store large values in a cache or in files, or use several suites."
-        : "Encrypt large values in files of your own, and store the keys to them here.")
+        : "Encrypt large values in separate files, and store the keys to them here.")
   }
 
   private func arguments(
@@ -470,7 +470,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     return id != .bytes(Array(known.id.utf8)) && found[1] == .null
   }
 
-  /// Stores what this process knows on the server, in place of what is there, if that is another
+  /// Stores what this process knows on the server, instead of what is there, if that is another
   /// table or none.
   ///
   /// - Returns: Whether it was stored; false if the server has that table.
@@ -528,9 +528,10 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     if result.code == -3 {
       throw StorageError(
         .misuse, operation: "push", path: server.address.description,
-        reason: "these \(name.content) were given up for those on the server, with push or adopt",
+        reason: "these \(name.content) were given up for the server's, with push or adopt",
         remedy: name.content == .settings
-          ? "Import an export of them." : "Restore a backup of the server.")
+          ? "Import a file made with `keepsakectl settings export`."
+          : "Restore a backup of the server.")
     }
     try follow()
     try load()

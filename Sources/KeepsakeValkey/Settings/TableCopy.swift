@@ -84,7 +84,7 @@ final class TableCopy: Sendable {
 
   /// The report that the server does not answer, with the age of the values that are shown.
   func describe(_ error: StorageError) -> StorageError {
-    var reason = "the \(content) are those that were last known"
+    var reason = "the \(content) are the ones last known on this machine"
     // Without its age, the copy is as good: the report is about the server.
     if let created = try? cache.entry(key)?.created {
       let minutes = Int(max(0, Date.now.timeIntervalSince(created)) / 60)

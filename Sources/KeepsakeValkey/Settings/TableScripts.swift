@@ -8,7 +8,7 @@
 ///
 /// The ``TableName/values`` are a hash, too. Its field ``marker`` has the `id` of the table. A
 /// server may lose one of the two hashes alone, for example by eviction. So a table exists only if
-/// both have the same `id`. A table that does not exist is begun anew, without what is left of it.
+/// both have the same `id`. A table that does not exist is begun again, without what is left of it.
 ///
 /// A field `r` with an identity, such as `r3w5e11264sgsf.1`, says that the table with this identity
 /// was given up for this one, by `push` or `adopt`. A process that knows the other table then takes
@@ -130,7 +130,7 @@ enum TableScripts {
       """)
 
   /// Makes a table again that the server has lost, with its identity, its version, its last change
-  /// and its values, in place of another one, which is given up for it. Does nothing if the server
+  /// and its values, instead of another one, which is given up for it. Does nothing if the server
   /// has it, or if it was itself given up for the one that the server has.
   static let restore = Script(
     beginning + """

@@ -4,7 +4,7 @@ internal import Keepsake
 ///
 /// It follows the table in three steps: the channel is subscribed; a snapshot is read; from then on
 /// each message is the next version. A gap between two versions, or another table of the same name,
-/// means that the snapshot is read again. Messages that arrive meanwhile are kept.
+/// means that the snapshot is read again. Messages that arrive in the meantime are kept.
 struct TableState {
   enum Phase {
     /// Nothing arrives: the channel is not subscribed, the server is away, or it has another table.
@@ -27,7 +27,7 @@ struct TableState {
     fileprivate let lossCount: Int
   }
 
-  /// What is to be done outside the lock.
+  /// Work for after the lock is released.
   struct NextSteps {
     var load: Load?
     var report: StorageError?
@@ -58,10 +58,10 @@ struct TableState {
   private(set) var conflict: StorageError?
   /// Why the last snapshot could not be read, or why the channel cannot be subscribed.
   private(set) var failure: StorageError?
-  /// Why the table has not been followed since it was the last time.
+  /// Why the table stopped being followed.
   private var outage: StorageError?
   private var outageNumber = 1
-  /// The last outages of which a report was planned, and made.
+  /// The last outages for which a report was planned, and made.
   private var plannedReport = 0
   private var lastReport = 0
   private var mirrors: [WeakMirror] = []
@@ -219,7 +219,8 @@ struct TableState {
     return outageNumber
   }
 
-  /// Why the table is still not followed; nil if it has been since, or if that was reported before.
+  /// Why the table is still not followed; nil if it is followed again, or if that was reported
+  /// before.
   mutating func reportOutage(_ number: Int) -> StorageError? {
     guard number == outageNumber, lastReport != number, phase != .current, conflict == nil, isKnown
     else { return nil }
@@ -527,7 +528,7 @@ struct TableState {
       .damaged, operation: "changes", path: table,
       reason: "push or adopt has replaced the \(content) that this process knew",
       remedy: content == .settings
-        ? "Import an export of those if they are still needed."
+        ? "If they are still needed, import a file made with `keepsakectl settings export`."
         : "Restore a backup of the server if they are still needed.")
   }
 }

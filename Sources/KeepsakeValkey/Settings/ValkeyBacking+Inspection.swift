@@ -47,7 +47,7 @@ extension ValkeyBacking {
   /// Whether this machine has a copy of the store.
   package func hasCopy(of store: Store, app: String) -> Bool { table(of: store, app: app).isKnown }
 
-  /// The suites of which this machine has a copy, and which the server has lost.
+  /// The suites that the server has lost, and that this machine has a copy of.
   package func lostSuites(app: String) throws(StorageError) -> [Defaults.Suite] {
     var lost: [Defaults.Suite] = []
     for key in try DiskCache.named(copies).keys().sorted() {

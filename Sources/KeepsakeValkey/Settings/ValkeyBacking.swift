@@ -17,40 +17,42 @@ public import Keepsake
 /// read it as soon as the message has arrived. All processes see the changes in one order. `update`
 /// and `import` are atomic across machines.
 ///
-/// While the server is away, reads go on. A process that starts then reads what was last known on
-/// its machine. Both are reported to `StorageSystem.onFailure`, once for each outage of more than a
-/// second. Writes fail, with the code
+/// While the server is away, reads return the last known values. A process that starts during that
+/// time reads the values that were last known on its machine. Both are reported to
+/// `StorageSystem.onFailure`, once for each outage of more than a second. Writes fail with the code
 /// `unreachable` if nothing was changed, and with `outcomeUnknown` if the server may have made the
 /// change. They are never queued.
 ///
-/// A value survives the end of the process when the call that set it has returned. Whether it also
-/// survives the end of the server is up to the server's settings, `appendonly` and `appendfsync`.
-/// `synchronize()` returns when the server has written everything to its disk, and fails with the
-/// code `misuse` if it writes nothing to a disk; a server older than Redis 7.2 cannot be asked when
-/// it has written, so there it returns at once. After a failover the new primary may not have the
-/// last changes, unless ``Confirmation/replicas(_:timeout:)`` waits for the replicas.
+/// When a call that sets a value returns, the value survives the end of the process. Whether it
+/// also survives the end of the server depends on the server's settings `appendonly` and
+/// `appendfsync`. `synchronize()` returns when the server has written everything to its disk, and
+/// fails with the code `misuse` if the server writes nothing to a disk. A server older than Redis
+/// 7.2 cannot say when it has written, so there the call returns at once. After a failover the new
+/// primary may lack the last changes, unless ``Confirmation/replicas(_:timeout:)`` waits for the
+/// replicas.
 ///
-/// If the server comes back with none of the settings or with other ones, the values that the
-/// processes have in memory stay. This is reported, and writes fail with the code `notFound` until
-/// you decide for all of them with ``push(_:)`` or ``adopt(_:)``. A server whose `maxmemory-policy`
+/// If the server comes back with no settings or with different ones, the processes keep the values
+/// that they have in memory. This is reported, and writes fail with the code `notFound` until you
+/// decide for all of them with ``push(_:)`` or ``adopt(_:)``. A server whose `maxmemory-policy`
 /// lets it delete any keys when its memory is full is refused with the code `misuse`; use
-/// `noeviction` or `volatile-lru`. <doc:AcrossMachines> goes through all outages.
+/// `noeviction` or `volatile-lru`. <doc:AcrossMachines> describes all outages.
 ///
-/// All values of a suite together may take 32 MiB, with their keys and 32 bytes for each.
+/// All values of a suite together may take 32 MiB, including their keys and 32 bytes for each
+/// value.
 ///
-/// A cache has its directory on each machine, and the server behind it. A value that one machine
-/// has stored is read by all, one machine runs the producer of a `fetch`, and an entry that is set
-/// or removed anywhere is not used any more. While the server is away, each machine goes on with
-/// its own entries: `set` stores there, and `remove` fails with the code `unreachable` because the
-/// other machines cannot be told. A server that has only caches may use `allkeys-lru` or
-/// `allkeys-lfu`, too.
+/// A cache has a directory on each machine, and the server behind it. All machines read a value
+/// that one of them has stored, only one machine runs the producer of a `fetch`, and no machine
+/// uses an entry that another one has replaced or removed. While the server is away, each machine
+/// continues with its own entries: `set` stores there, and `remove` fails with the code
+/// `unreachable` because it cannot reach the other machines. A server that has only caches may also
+/// use `allkeys-lru` or `allkeys-lfu`.
 ///
-/// Calls may come from any thread. They block it while they wait for the server. If that does not
-/// answer, the first call fails after the `timeout` of the URL, one second by default, or after a
-/// few times as long if a connection has to be made first; then calls fail at once. A call waits
-/// longer only while replies are arriving. In a task, write in `StorageSystem.perform`.
+/// Calls may come from any thread, and block it while they wait for the server. If the server does
+/// not answer, the first call fails after the `timeout` of the URL, one second by default, or after
+/// a few times as long if it must connect first; later calls fail at once. A call waits longer only
+/// while replies are arriving. In a task, write in `StorageSystem.perform`.
 public final class ValkeyBacking: StorageBacking, CacheBacking {
-  /// How many servers have a change when the call that made it returns.
+  /// How many servers must have a change before the call that made it returns.
   public struct Confirmation: Sendable, Hashable {
     let replicaCount: Int
     let timeout: Duration?
@@ -58,10 +60,10 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     /// The server that the URL names.
     public static var primary: Self { Self(replicaCount: 0, timeout: nil) }
 
-    /// This server, and so many of its replicas.
+    /// This server and the given number of its replicas.
     ///
-    /// A change that they do not confirm in time fails with the code `outcomeUnknown`, although it
-    /// was made. Other calls of the process wait meanwhile.
+    /// If the replicas do not confirm a change in time, the call fails with the code
+    /// `outcomeUnknown`, although the change was made. Until then, other calls of the process wait.
     ///
     /// - Parameters:
     ///   - count: The number of replicas, at least one.
@@ -81,7 +83,7 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
   private let tables = Locked<[TableName: SettingsTable]>([:])
   private let caches = Locked<[CacheKeys: ServerCache]>([:])
 
-  /// - Parameter leaseTime: For how long one process alone produces a value.
+  /// - Parameter leaseTime: How long one process alone produces a value.
   init(
     _ server: Server, local: Set<Defaults.Suite> = [], localCaches: Set<DiskCache.Name> = [],
     copies: DiskCache.Name = ValkeyBacking.copies, leaseTime: Duration = .seconds(10)
@@ -192,11 +194,11 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
 
   // MARK: After a loss
 
-  /// Stores the settings that this process knows on the server again, in place of what is there.
+  /// Stores the settings that this process knows on the server again, and replaces what is there.
   ///
-  /// Call it after the server has lost its settings, in the process that has the newest ones. The
-  /// other processes then use them too, also those that know what is there in their place; this is
-  /// reported there with the code `damaged`. If the server has lost nothing, nothing is changed.
+  /// Call it after the server has lost its settings, in the process that has the newest ones. All
+  /// other processes then use them. A process that had begun to use other settings of the server
+  /// reports this with the code `damaged`. If the server has lost nothing, nothing is changed.
   ///
   /// ```swift
   /// try backing.push("prices")
@@ -209,11 +211,11 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     _ = try table(of: suite, app: StorageSystem.appName).push()
   }
 
-  /// Gives up the settings that this process knows, for those on the server or for none.
+  /// Gives up the settings that this process knows and uses the server's, if it has any.
   ///
-  /// Call it in one process after the server has lost its settings, if they are to be lost. All
-  /// processes that know the same settings then use those on the server, now or when they connect
-  /// the next time; each reports this once, with the code `damaged`. If the server has lost
+  /// Call it in one process after the server has lost its settings, if you do not want them back.
+  /// All processes that know the same settings then use the server's, at once or when they next
+  /// connect. Each process reports this once, with the code `damaged`. If the server has lost
   /// nothing, or if this process knows no settings, nothing is changed.
   ///
   /// - Throws: `StorageError` if the server cannot be reached. This process then keeps its
@@ -223,7 +225,7 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
   }
 
   /// Stores the sealed secrets that this process knows on the server again, as ``push(_:)`` does
-  /// with settings. The vault does not have to be open.
+  /// with settings. The vault need not be open.
   ///
   /// ```swift
   /// try backing.pushSecrets()
@@ -254,28 +256,28 @@ extension StorageBacking where Self == ValkeyBacking {
   ///
   /// The URL is one of these; `valkey` and `valkeys` may also be written `redis` and `rediss`:
   /// - `valkey://host:6379/0`: the host, the port and the number of the database.
-  /// - `valkeys://host:6379`: with TLS. `?ca=/path/ca.pem` names the file of the only authorities
-  ///   that may have issued the server's certificate, in place of the system's. If the server asks
-  ///   for a certificate of the client, add `cert=/path/client.pem&key=/path/client.key`; without
-  ///   `key`, it is in the file of the certificate.
+  /// - `valkeys://host:6379`: with TLS. `?ca=/path/ca.pem` names a file of the certificate
+  ///   authorities to trust instead of the system's. If the server requires a client certificate,
+  ///   add `cert=/path/client.pem&key=/path/client.key`; without `key`, the private key is in the
+  ///   file of the certificate.
   /// - `unix:///run/valkey.sock?db=0`: a socket in the file system.
   ///
   /// User and password come before the host, percent-encoded: `valkey://user:password@host`. The
-  /// parameters `connect-timeout` and `timeout`, such as `500ms`, are how long a connection may
-  /// take to be made, two seconds by default, and how long a call waits for the server, one second
-  /// by default. No error and no report contains the user or the password.
+  /// parameters `connect-timeout` and `timeout`, such as `500ms`, limit how long connecting may
+  /// take (two seconds by default) and how long a call waits for the server (one second by
+  /// default). No error and no report contains the user or the password.
   ///
-  /// Secrets are sealed before they leave the machine. They stay on it if their service has a
-  /// directory of its own, as do settings of suites and caches that have one.
+  /// Secrets are sealed before they leave the machine. The secrets of a service in a directory that
+  /// you choose stay on the machine, and so do suites and caches in such a directory.
   ///
   /// The process connects when a suite, a secret or a cache is first used.
   ///
   /// - Parameters:
-  ///   - url: Where the server is.
+  ///   - url: The address of the server.
   ///   - local: The suites that stay on this machine.
   ///   - localCaches: The caches that stay on this machine.
-  ///   - confirmation: How many servers have a change when the call that made it returns.
-  ///   - password: Returns the password, in place of the one in the URL. Called before each
+  ///   - confirmation: How many servers must have a change before the call that made it returns.
+  ///   - password: Returns the password, instead of the one in the URL. Called before each
   ///     connection, on a thread of the library.
   /// - Throws: `StorageError` of code `misuse` if the URL is invalid.
   public static func valkey(

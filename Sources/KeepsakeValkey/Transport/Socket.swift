@@ -118,7 +118,7 @@ final class Socket: Sendable {
     }
   }
 
-  /// What the last call's error means; nil if the call has to be repeated.
+  /// What the last call's error means; nil if the call must be repeated.
   private static func failure() -> Result? {
     switch errno {
     case EINTR: nil

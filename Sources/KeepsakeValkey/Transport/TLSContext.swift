@@ -55,7 +55,7 @@ final class TLSContext: @unchecked Sendable {
   private static let ciphersOfTLS13 =
     "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
 
-  /// Reads the client's certificate, with those of the authorities between, and its key.
+  /// Reads the client's certificate, with the intermediate certificates, and its key.
   private func use(_ certificate: String, key: String) throws(StorageError) {
     // Otherwise OpenSSL asks for the password of an encrypted key at the terminal.
     SSL_CTX_set_default_passwd_cb(context) { _, _, _, _ in 0 }
@@ -63,7 +63,7 @@ final class TLSContext: @unchecked Sendable {
       if SSL_CTX_use_certificate_chain_file(context, certificate) != 1 {
         (certificate, "the client's certificate cannot be read")
       } else if SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 {
-        (key, "the key of the client's certificate cannot be read, or belongs to another one")
+        (key, "the key of the client's certificate cannot be read, or does not belong to it")
       } else {
         nil
       }

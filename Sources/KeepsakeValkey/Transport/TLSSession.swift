@@ -178,7 +178,7 @@ private enum SocketBIO {
     return bio
   }
 
-  /// What says that an operation has to be repeated.
+  /// The flags that say that an operation must be repeated.
   private static let flags =
     BIO_FLAGS_READ | BIO_FLAGS_WRITE | BIO_FLAGS_IO_SPECIAL | BIO_FLAGS_SHOULD_RETRY
 

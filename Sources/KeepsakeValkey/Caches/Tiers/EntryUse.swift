@@ -1,8 +1,8 @@
 internal import Keepsake
 
-/// What the server is told of the uses of an entry.
+/// How the server learns of the uses of an entry.
 struct EntryUse: Equatable, Sendable {
-  /// For how long a use lets the server keep the entry.
+  /// How long a use lets the server keep the entry.
   let lifetime: Int64
   /// How often it is told.
   let interval: Int64

@@ -8,8 +8,9 @@ internal import Keepsake
 ///
 /// - The absence of a value has the number of the last change of any key.
 /// - An entry of this machine counts without a question if its version is the newest known one and
-///   messages have told of all changes since. After a gap in the messages, it is asked for once.
-/// - A change that the server was not told of is newer than all others. Before the server is asked
+///   messages have reported all changes since. After a gap in the messages, the server is asked
+///   once.
+/// - A change that did not reach the server is newer than all others. Before the server is asked
 ///   about its key again, the key is removed there.
 /// - A smaller number than one that was known before the call began means that the server has lost
 ///   changes, as in a failover. Then everything is forgotten.
@@ -23,7 +24,7 @@ struct KnownVersions: Sendable {
     fileprivate let period: UInt64
   }
 
-  /// What a key has.
+  /// What is stored under a key.
   enum Held: Equatable, Sendable {
     case nothing
     /// nil for a value that was produced for this machine alone.
@@ -31,14 +32,14 @@ struct KnownVersions: Sendable {
   }
 
   private struct Fact: Sendable {
-    /// That of the newest change.
+    /// The number of the newest change.
     var number: UInt64
     var held: Held
     /// When it was noted, by ``clock``.
     var notedAt: UInt64
-    /// In which the entry counts without a question; nil if it has to be asked for.
+    /// The period in which the entry counts without a question; nil if the server must be asked.
     var period: UInt64?
-    /// Whether a call has returned it or an older one. If not, only messages have told of the key.
+    /// Whether a call has returned it or an older one. If not, the key is only known from messages.
     var isSeen = false
     /// Whether this machine may still have an older entry.
     var mayHaveOlderEntry = true
@@ -59,7 +60,7 @@ struct KnownVersions: Sendable {
   /// asked; 0 if all are.
   private var outdatedNumber: UInt64 = 0
 
-  /// When the server could not be told of a change of each key…
+  /// When a change of each key could not reach the server…
   private var unsent: [ExactString: UInt64] = [:]
   /// …and of one of all keys.
   private var allUnsent: UInt64?
@@ -67,7 +68,7 @@ struct KnownVersions: Sendable {
   /// How many calls about each key are running. Their facts are not forgotten.
   private var running: [ExactString: Int] = [:]
 
-  /// The keys of which this machine may have an outdated entry that is to be removed.
+  /// The keys with a possibly outdated entry on this machine, which is to be removed.
   private var outdated: Set<ExactString> = []
 
   /// Counts what happens in this process.
@@ -94,7 +95,7 @@ struct KnownVersions: Sendable {
     return clock
   }
 
-  /// The caller has to end the call with ``end(_:)``.
+  /// The caller must end the call with ``end(_:)``.
   mutating func begin(_ key: String) -> Call {
     running[ExactString(key), default: 0] += 1
     return Call(key: key, began: now(), period: period)
@@ -111,9 +112,10 @@ struct KnownVersions: Sendable {
   /// Notes what the server has answered to a question, or to a change that it has made.
   ///
   /// - Parameters:
-  ///   - number: That of the change; without a value, that of the last change of any key.
+  ///   - number: The number of the change; without a value, the number of the last change of any
+  ///     key.
   ///   - stamp: The entry of this machine that has this version, if it was seen.
-  ///   - use: What the server is told of the uses of the entry.
+  ///   - use: How the server learns of the uses of the entry.
   /// - Returns: Whether nothing newer is known.
   mutating func note(
     _ held: Held, _ number: UInt64, _ call: Call, stamp: EntryStamp? = nil, use: EntryUse? = nil
@@ -169,7 +171,7 @@ struct KnownVersions: Sendable {
 
   /// Notes a message that a key was changed.
   ///
-  /// - Returns: Whether the caller has to start the removal of outdated entries.
+  /// - Returns: Whether the caller must start the removal of outdated entries.
   mutating func noteMessage(_ key: String, _ held: Held, _ number: UInt64) -> Bool {
     let last = facts[key]
     if isUnsent(key) {
@@ -194,7 +196,7 @@ struct KnownVersions: Sendable {
     removeFacts { $0.number <= number }
   }
 
-  /// The version that this process has stored under a name, if a message has told of it: then only
+  /// The version that this process has stored under a name, if a message has reported it: then only
   /// the reply was lost.
   func version(named name: UInt64, of key: String) -> EntryVersion? {
     guard case .entry(let version?) = facts[key]?.held, version.name == name else { return nil }
@@ -203,7 +205,7 @@ struct KnownVersions: Sendable {
 
   // MARK: Changes on this machine alone
 
-  /// Notes a change of this process that the server could not be told of.
+  /// Notes a change of this process that could not reach the server.
   mutating func noteUnsent(_ held: Held, _ key: String) {
     set(key, Fact(number: number(of: key), held: held, notedAt: now(), isSeen: true))
     unsent[ExactString(key)] = now()
@@ -216,17 +218,17 @@ struct KnownVersions: Sendable {
     forget()
   }
 
-  /// Notes that a process of this machine has stored an entry that the server was not told of.
+  /// Notes that a process of this machine has stored an entry that did not reach the server.
   mutating func noteUnsentEntry(_ key: String, _ version: EntryVersion) {
     if !isUnsent(key), mayUse(key, version) { noteUnsent(.entry(version), key) }
   }
 
-  /// Whether the server was not told of the newest change of a key.
+  /// Whether the newest change of a key did not reach the server.
   func isUnsent(_ key: String) -> Bool {
     allUnsent != nil || !unsent.isEmpty && unsent[ExactString(key)] != nil
   }
 
-  /// Whether the server has to remove all keys before it is asked about one.
+  /// Whether the server must remove all keys before it is asked about one.
   var isAllUnsent: Bool { allUnsent != nil }
 
   /// Notes that a value was produced for this machine alone, or none, unless the key was changed
@@ -318,14 +320,14 @@ struct KnownVersions: Sendable {
 
   // MARK: Outdated entries
 
-  /// Returns whether the caller has to start the removal of outdated entries.
+  /// Returns whether the caller must start the removal of outdated entries.
   mutating func queueRemoval(of key: String) -> Bool {
     // More than these are not used, and stay until they expire.
     guard outdated.count < Self.capacity else { return false }
     return outdated.insert(ExactString(key)).inserted && outdated.count == 1
   }
 
-  /// A key of which this machine may have an outdated entry; nil if there is none.
+  /// A key with a possibly outdated entry on this machine; nil if there is none.
   mutating func takeRemoval() -> String? { outdated.popFirst()?.text }
 
   /// Notes that this machine has no older entry of a key than the newest known version.
@@ -368,7 +370,7 @@ struct KnownVersions: Sendable {
     forgottenAt = now()
   }
 
-  /// But none of a change that the server was not told of.
+  /// But none of a change that did not reach the server.
   private mutating func removeFacts(where isRemoved: (Fact) -> Bool) {
     let unsent = unsent
     facts.removeAll { key, fact in isRemoved(fact) && unsent[ExactString(key)] == nil }

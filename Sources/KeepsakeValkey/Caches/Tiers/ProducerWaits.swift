@@ -18,7 +18,7 @@ final class ProducerWaits: Sendable {
     var waits: [ExactString: [UInt64: Wait]] = [:]
     var lastID: UInt64 = 0
 
-    /// Ends a wait. Returns what has to be resumed outside the lock.
+    /// Ends a wait. Returns what to resume outside the lock.
     mutating func finish(_ key: ExactString, _ id: UInt64) -> CheckedContinuation<Void, Never>? {
       waits[key]?[id]?.isOver = true
       defer { waits[key]?[id]?.continuation = nil }
@@ -28,7 +28,7 @@ final class ProducerWaits: Sendable {
 
   private let state = Locked(State(), afterFork: { State() })
 
-  /// Begins to listen for messages about the key. The caller has to end that with ``drop(_:)``.
+  /// Begins to listen for messages about the key. The caller must end that with ``drop(_:)``.
   func makeTicket(_ key: String) -> Ticket {
     let key = ExactString(key)
     return state.withLock { state in

@@ -152,7 +152,7 @@ struct SharedEntry: Equatable, Sendable {
     }
   }
 
-  /// For how long the entry is kept after its expiry. Both times together are at most the longest.
+  /// How long the entry is kept after its expiry. Both times together are at most the longest.
   var kept: Int64 { min(details?.kept ?? 0, Self.longest - length) }
 
   private static let day = 86_400 * WallClock.second
@@ -183,7 +183,7 @@ struct SharedEntry: Equatable, Sendable {
     return WriteOptions(expiry: local, details: details, isDurable: false)
   }
 
-  /// For how long a use lets the server keep the entry; nil if a use does not matter.
+  /// How long a use lets the server keep the entry; nil if a use does not matter.
   var lifetimeOfUse: Int64? {
     switch expiry {
     case .never, .idle: lifetime

@@ -11,7 +11,7 @@ protocol SharedTier: AnyObject, Sendable {
   var leaseTime: Duration { get }
 
   func read(_ key: String) throws(StorageError) -> SharedAnswer
-  /// Reads the first bytes, or fewer if there are not so many.
+  /// Reads the first bytes, or all of them if there are fewer.
   func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer
 
   /// Stores bytes, and ends all leases of the key.
@@ -73,7 +73,7 @@ enum ChangeReply: Sendable {
   /// It was made, but fewer replicas than required have confirmed that.
   case unconfirmed(number: UInt64, StorageError)
   /// The value was not stored, for example because the server's memory is full. The old one was
-  /// removed, and the machines were told of the version all the same.
+  /// removed, and the machines were still informed of the version.
   case refused(number: UInt64, StorageError)
   /// Nothing was changed, because the production is over: the key was changed in the meantime.
   case productionEnded

@@ -2,7 +2,7 @@ internal import Keepsake
 internal import Synchronization
 
 extension TieredCache {
-  /// What a fetch of this machine does about a value that has to be produced.
+  /// What a fetch of this machine does about a value that must be produced.
   enum LeaseOutcome: Sendable {
     /// Produce it. If there is news, look again before: another machine has just done so.
     case granted(CacheLease, hasNews: Bool)

@@ -119,7 +119,7 @@ extension TieredCache {
     }
   }
 
-  /// What the server is told of the uses of an entry; nil if they do not matter.
+  /// How the server learns of the uses of an entry; nil if they do not matter.
   ///
   /// - Parameter isUse: Whether to tell it of one now, if that changes much.
   private func use(

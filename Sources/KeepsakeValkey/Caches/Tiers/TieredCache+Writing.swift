@@ -238,7 +238,7 @@ extension StorageError {
   fileprivate var becauseOthersWereNotTold: StorageError {
     StorageError(
       code, operation: operation, key: key, path: path,
-      reason: "removed on this machine, but the server was not told: "
+      reason: "removed on this machine, but the server may not know: "
         + (reason ?? code.description),
       remedy: remedy, underlyingError: underlyingError)
   }

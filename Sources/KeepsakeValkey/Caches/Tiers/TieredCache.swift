@@ -5,7 +5,7 @@ internal import Synchronization
 /// A cache with two tiers: files on this machine, and a server that several machines share.
 ///
 /// Each value on the server has a version, which the entry on this machine has too. An entry is
-/// used without asking the server as long as its version is known to be the one there: see
+/// used without asking the server as long as its version is known to be the server's: see
 /// ``KnownVersions``. A value that is set or removed is changed on the server first, which tells
 /// all machines; they remove their entries of earlier versions. While the server is away, entries
 /// of this machine are used unless they are known to be outdated.
@@ -21,9 +21,9 @@ final class TieredCache: SharedCacheEngine {
   private let onFailure: @Sendable (StorageError) -> Void
   /// Whether the present outage was reported.
   private let isOutageReported = Atomic(false)
-  /// Whether it was reported that the server refuses to tell of changes.
+  /// Whether it was reported that the server refuses to send messages about changes.
   private let isRefusalReported = Atomic(false)
-  /// Held while keys are removed on the server of whose changes it was not told.
+  /// Held while keys whose changes did not reach the server are removed there.
   let sending = Locked(())
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
@@ -98,8 +98,8 @@ final class TieredCache: SharedCacheEngine {
     }
   }
 
-  /// Removes on the server what it was not told of, if that is about this key: an older value there
-  /// must not be read again. What else it was not told of stays there until it expires.
+  /// Removes the key on the server if a change of it did not reach the server: an older value there
+  /// must not be read again. Other keys stay there until they expire.
   func sendUnsent(about key: String) throws(StorageError) {
     guard withKnown({ $0.isUnsent(key) }) else { return }
     try sending.withLock { _ throws(StorageError) in
@@ -204,7 +204,7 @@ final class TieredCache: SharedCacheEngine {
 }
 
 extension PresentEntry {
-  /// Whether the server was not told of it.
+  /// Whether it did not reach the server.
   var isUnsent: Bool { version?.number == 0 }
 }
 
@@ -222,7 +222,7 @@ extension TieredCache: TierFollower {
     if error.code == .unreachable || isRefusalReported.exchange(true, ordering: .relaxed) { return }
     let refusal = StorageError(
       error.code, operation: "get", path: error.path,
-      reason: "the server does not tell of changes, so each read asks for them: "
+      reason: "the server does not send messages about changes, so each read asks it: "
         + (error.reason ?? error.code.description),
       remedy: error.remedy, underlyingError: error.underlyingError
     ).asWarning
