@@ -153,6 +153,7 @@ final class JSONWriter {
     if value.id != encoder.valueID || value.kind != kind { throw misuse(of: encoder) }
   }
 
+  @inline(never)
   private func misuse(of encoder: JSONValueEncoder) -> EncodingError {
     EncodingError.invalidValue(
       "",

@@ -22,6 +22,7 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
   }
 
   /// Whether the descriptor still leads to the file; true if none was noted.
+  @inline(never)
   package func isKept(by descriptor: Int32) -> Bool {
     let inode = inode.load(ordering: .relaxed)
     if inode == 0 { return true }

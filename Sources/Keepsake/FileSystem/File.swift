@@ -242,6 +242,7 @@ package final class File: ReadableFile, Sendable {
   }
 
   /// Makes the file's data survive a power cut, and with `withTimes` its times too.
+  @inline(never)
   func synchronize(withTimes: Bool = false) throws(StorageError) {
     let call = withTimes ? SystemCall.fsync : .fdatasync
     #if canImport(Darwin)
@@ -286,6 +287,7 @@ package final class File: ReadableFile, Sendable {
 
 extension String {
   /// This text and a suffix, without a copy if that is empty.
+  @inline(never)
   func followed(by suffix: StaticString) -> String {
     suffix.utf8CodeUnitCount == 0 ? self : self + suffix.description
   }

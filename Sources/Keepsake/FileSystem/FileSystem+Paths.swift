@@ -3,6 +3,7 @@ internal import KeepsakeLibc
 
 /// Paths, the links in them, and the file systems they are on.
 extension FileSystem {
+  @inline(never)
   static func parent(of path: String) -> String {
     guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
     return slash == path.startIndex ? "/" : String(path[..<slash])

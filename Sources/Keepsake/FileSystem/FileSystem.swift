@@ -11,6 +11,7 @@ enum FileSystem {
   ///
   /// - Parameter followsLinks: Whether to return the status of a symbolic link's target, not of the
   ///   link.
+  @inline(never)
   static func status(
     _ path: String, in directory: DirectoryHandle? = nil, followsLinks: Bool = true,
     withTimes: Bool = false
@@ -80,6 +81,7 @@ enum FileSystem {
   /// Creates one directory; false if something has this name already.
   ///
   /// - Parameter followsOwner: Whether root gives the directory to the owner of its parent.
+  @inline(never)
   @discardableResult
   static func makeDirectory(
     _ path: String, in directory: DirectoryHandle? = nil, mode: UInt32, followsOwner: Bool = true
@@ -108,6 +110,7 @@ enum FileSystem {
     return true
   }
 
+  @inline(never)
   private static func setMode(
     _ mode: UInt32, ofDirectory path: String, in directory: DirectoryHandle?
   ) throws(StorageError) {
@@ -130,6 +133,7 @@ enum FileSystem {
   // MARK: Removing
 
   /// Removes a file. A missing file is not an error.
+  @inline(never)
   static func unlink(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
     let result = systemCall(.unlink, directory.path(of: path)) {
       path.withCString { Int(unlinkat(directory.descriptor, $0, 0)) }
@@ -190,6 +194,7 @@ enum FileSystem {
   /// whole, even after a crash.
   ///
   /// - Parameter durable: Whether the new contents survive a power cut once this returns.
+  @inline(never)
   static func replace(
     _ path: String, with bytes: [UInt8], mode: UInt32, durable: Bool
   ) throws(StorageError) {
@@ -202,6 +207,7 @@ enum FileSystem {
   ///
   /// - Parameter validate: Throws if the new file, which is still empty, must not be used.
   /// - Returns: Whether the file was written; false if there was one and `replacing` is false.
+  @inline(never)
   static func write(
     _ bytes: UnsafeRawBufferPointer, to path: String, mode: UInt32, durable: Bool, replacing: Bool,
     validate: ((FileStatus) throws(StorageError) -> Void)? = nil

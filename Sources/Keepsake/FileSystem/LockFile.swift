@@ -253,6 +253,7 @@ final class LockFile: Sendable {
   /// - Parameters:
   ///   - lockFile: The lock file that the other thread may be waiting for.
   ///   - remedy: Says what to do about the thread if it is not.
+  @inline(never)
   static func threadTimeoutError(
     _ timeout: Duration, path: String, lockFile: LockFile?, remedy: String
   ) -> StorageError {

@@ -32,6 +32,7 @@ struct StoreDirectory: Sendable {
   }
 
   /// The mode that ``createIfNeeded(durable:)`` returns, without creating anything.
+  @inline(never)
   func directoryMode() throws(StorageError) -> UInt32 {
     guard isCallerOwned, let status = try FileSystem.status(path) else { return Self.privateMode }
     return mode(following: status)

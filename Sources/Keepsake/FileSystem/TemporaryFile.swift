@@ -20,6 +20,7 @@ struct TemporaryFile: ~Copyable {
   /// Creates a temporary file with a name derived from the name of `sibling`.
   ///
   /// - Parameter destination: The path to move the file to, if it is not `sibling`.
+  @inline(never)
   static func make(
     beside sibling: String, for destination: String? = nil, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
@@ -28,6 +29,7 @@ struct TemporaryFile: ~Copyable {
     return try make(at: path, for: destination ?? sibling, mode: mode)
   }
 
+  @inline(never)
   static func make(
     at path: String, for destination: String, in directory: DirectoryHandle? = nil, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {

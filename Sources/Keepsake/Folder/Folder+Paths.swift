@@ -76,6 +76,7 @@ extension Folder {
   // MARK: Modes
 
   /// The mode for directories; files take it without the execute bits.
+  @inline(never)
   func directoryMode() throws(StorageError) -> UInt32 {
     guard case .own(let path) = base else { return 0o700 }
     // In a directory like /tmp, where all users may create files, each user's files are private.

@@ -42,6 +42,7 @@ package enum BackgroundWork {
 
   /// Runs `work` soon, on another thread because the caller may hold a lock that it needs. A forked
   /// child, which may not use threads, runs it at once.
+  @inline(never)
   package static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
     unfinishedCount.add(1, ordering: .sequentiallyConsistent)
@@ -49,6 +50,7 @@ package enum BackgroundWork {
   }
 
   /// Runs `work` after `delay`, unless the process has ended by then.
+  @inline(never)
   package static func run(after delay: Duration, _ work: @escaping @Sendable () -> Void) {
     guard !ForkGuard.isForkedChild else { return }
     add(Job(due: .now + delay, work: carryingTaskLocals(work)))

@@ -117,6 +117,7 @@ struct ByteKeyedDictionary<Value> {
   }
 
   /// Stores `value` and returns the one it replaces.
+  @inline(never)
   @discardableResult
   mutating func set(_ key: String, _ value: Value) -> Value? {
     let old = Self.withBytes(of: key) { key -> Value? in
@@ -137,6 +138,7 @@ struct ByteKeyedDictionary<Value> {
   }
 
   /// Removes `key` and returns its value.
+  @inline(never)
   @discardableResult
   mutating func remove(_ key: String) -> Value? {
     let (bucket, slot) = Self.withBytes(of: key) { find($0, hash($0)) }

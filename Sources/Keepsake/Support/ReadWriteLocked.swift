@@ -151,7 +151,7 @@ enum ReaderSlots {
   }
 
   /// Waits until no thread is announced as a reader.
-  @inline(__always)
+  @inline(never)
   fileprivate static func waitForReaders(of id: UInt) {
     let used = assignments.load(ordering: .sequentiallyConsistent)
     guard used > 0 else { return }

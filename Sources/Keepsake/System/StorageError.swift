@@ -154,6 +154,7 @@ public struct StorageError: Error, Sendable {
   ///   - reason: What is wrong, as a short clause without any stored value.
   ///   - remedy: What to do about it, as a sentence.
   ///   - underlyingError: The error that caused this one; its text is not shown.
+  @inline(never)
   public init(
     _ code: Code, operation: String, key: String? = nil, path: String? = nil,
     reason: String? = nil, remedy: String, underlyingError: (any Error)? = nil
@@ -163,6 +164,7 @@ public struct StorageError: Error, Sendable {
 
   /// The same failure, described as a failure of the call that it ended.
   @usableFromInline
+  @inline(never)
   package func inContext(
     of operation: String, key: String? = nil, path: String? = nil
   ) -> StorageError {
@@ -195,6 +197,7 @@ public struct StorageError: Error, Sendable {
   private init(_ details: Details) { self.details = details }
 
   /// The same failure with the facade's name in ``operation``, for reports.
+  @inline(never)
   func reported(by facade: String) -> StorageError { inContext(of: "\(facade).\(operation)") }
 }
 

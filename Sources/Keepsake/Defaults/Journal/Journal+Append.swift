@@ -117,7 +117,7 @@ extension Journal {
   /// Appends the changes in one write, under the lock, and publishes them.
   ///
   /// - Parameter changes: nil to remove all keys.
-  @inline(__always)
+  @inline(never)
   private func write(
     _ changes: UnsafeBufferPointer<ValueChange>?, _ writer: inout Writer,
     _ followUp: inout FollowUp

@@ -77,6 +77,7 @@ extension FileCache {
   /// If several processes evict at the same time, each stops once the total size is small enough.
   ///
   /// - Parameter waits: Whether to wait for a thread that is already evicting.
+  @inline(never)
   private func evict(waits: Bool) {
     do throws(StorageError) {
       repeat {

@@ -79,6 +79,7 @@ package final class FileCache: CacheEngine {
     return cache
   }
 
+  @inline(never)
   private func noteOpened(_ cache: OpenCache?) {
     OpenStores.shared.add(current)
     if let cache { countInBackground(cache) }

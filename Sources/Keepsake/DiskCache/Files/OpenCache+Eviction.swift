@@ -11,6 +11,7 @@ extension OpenCache {
     if let failure { throw failure }
   }
 
+  @inline(never)
   private func evict(toFit limit: () -> Int?, _ failure: inout StorageError?) throws(StorageError) {
     guard let ledger else { return }
     for _ in 0..<3 where failure == nil {
@@ -38,6 +39,7 @@ extension OpenCache {
 
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
   /// continues with the next subdirectories.
+  @inline(never)
   private func evictOnce(
     toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
   ) throws(StorageError) {
@@ -90,6 +92,7 @@ extension OpenCache {
   ///
   /// - Returns: Whether they were enough. Otherwise a scan is needed, also to remove what has
   ///   expired.
+  @inline(never)
   private func evictKnownEntries(
     toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
   ) -> Bool {
@@ -132,6 +135,7 @@ extension OpenCache {
   /// Removes an entry, unless it was used or written since it was chosen.
   ///
   /// - Returns: Whether it was removed.
+  @inline(never)
   private func evict(_ candidate: EvictionCandidate) throws(StorageError) -> Bool {
     let name = candidate.name
     let isEvicted = try withKeyLock(name, timeout: timeout) {

@@ -1,5 +1,6 @@
 extension OpenCache {
   /// Opens a cache for reading, and for writing if this process may write; nil if there is none.
+  @inline(never)
   static func openIfPresent(
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache? {
@@ -10,6 +11,7 @@ extension OpenCache {
   }
 
   /// Opens a cache for reading and writing; creates what is missing.
+  @inline(never)
   static func openOrCreate(
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache {
@@ -22,6 +24,7 @@ extension OpenCache {
     return try open(at: paths, ledger, mode: mode, timeout: timeout, counts: counts)
   }
 
+  @inline(never)
   private static func open(
     at paths: CachePaths, _ ledger: CacheLedger?, mode: UInt32, timeout: Duration,
     counts: CacheCounts

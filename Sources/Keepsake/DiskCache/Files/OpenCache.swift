@@ -123,6 +123,7 @@ final class OpenCache: Sendable {
   }
 
   /// The same with the sidecar as it is.
+  @inline(never)
   func footprint(of name: EntryName, size: Int) throws(StorageError) -> Int {
     let sidecar = name.isHashed ? try FileSystem.status(name.sidecarPath, in: directory) : nil
     return footprint(of: name, size: size, sidecar: sidecar?.size ?? Sidecar.headerSize)
