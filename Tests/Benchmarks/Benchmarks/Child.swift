@@ -69,8 +69,10 @@ final class Child {
   }
 
   /// Runs a program without pipes and waits for its end.
-  static func run(_ program: String, _ arguments: [String] = []) throws {
-    try wait(for: spawn(program, arguments, [], nil))
+  static func run(
+    _ program: String, _ arguments: [String] = [], environment: [String] = []
+  ) throws {
+    try wait(for: spawn(program, arguments, environment, nil))
   }
 
   /// Starts this program again with the same input and output.

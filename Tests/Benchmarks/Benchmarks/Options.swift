@@ -11,6 +11,7 @@ enum Section: String, CaseIterable, Codable {
   case growth
   case start
   case size
+  case build
   case memory
   case threads
   case processes

@@ -64,6 +64,7 @@ struct Run {
     case .start:
       try Starting(directory: directory, home: home, keys: isQuick ? 1_000 : 10_000).measure(&bench)
     case .size: try Weighing(directory: directory).measure(&bench)
+    case .build: try Building(directory: directory).measure(&bench)
     case .memory: try Memory(directory: directory, count: isQuick ? 1_000 : 10_000).measure(&bench)
     case .threads: try scaling(directory).measureThreads(&bench)
     case .processes: try scaling(directory).measureProcesses(&bench)

@@ -140,7 +140,8 @@ extension Unit {
       switch value {
       case ..<1_000: decimal(value) + " ns"
       case ..<1_000_000: decimal(value / 1_000) + " us"
-      default: decimal(value / 1_000_000) + " ms"
+      case ..<10_000_000_000: decimal(value / 1_000_000) + " ms"
+      default: decimal(value / 1_000_000_000) + " s"
       }
     case .bytes:
       switch value {

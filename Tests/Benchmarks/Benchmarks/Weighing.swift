@@ -28,30 +28,32 @@ struct Weighing {
   }
 }
 
-private struct Weight {
+struct Weight {
   let program: Int
   /// The size of each library that it loads; nil if the loader does not list them.
   let libraries: [Int]?
-  var note: String?
+  let note: String?
 
   var inLibraries: Int? { libraries?.reduce(0, +) }
 
   init(_ program: StartProgram, _ directory: String) throws {
     let path = try program.path
-    let stripped = "\(directory)/\(program.rawValue).stripped"
-    if try Self.isStripped(path, to: stripped) {
-      self.program = try Self.size(of: stripped)
-    } else {
-      self.program = try Self.size(of: path)
-      note = "strip is not installed: includes symbols"
-    }
+    (self.program, note) = try Self.strippedSize(
+      of: path, at: "\(directory)/\(program.rawValue).stripped")
     libraries = try? Self.libraries(of: path)
   }
 
-  private static func isStripped(_ path: String, to other: String) throws -> Bool {
-    guard let tool = Child.installed("strip", "llvm-strip") else { return false }
-    try Child.run(tool, ["-o", other, path])
-    return true
+  /// The size of a program without its symbols, if they can be removed.
+  ///
+  /// - Parameter stripped: The path for the program without them.
+  static func strippedSize(
+    of path: String, at stripped: String
+  ) throws -> (bytes: Int, note: String?) {
+    guard let tool = Child.installed("strip", "llvm-strip") else {
+      return (try size(of: path), "strip is not installed: includes symbols")
+    }
+    try Child.run(tool, ["-o", stripped, path])
+    return (try size(of: stripped), nil)
   }
 
   /// As with `ldd`, the loader lists the libraries.
