@@ -44,7 +44,7 @@ struct LockedEntry {
     do throws(StorageError) {
       try FileSystem.unlink(sidecarPath, in: cache.directory)
     } catch  where error.code == .isDirectory {}
-    return endChange(adding: payload.isRegularFile ? -footprint : nil)
+    endChange(adding: payload.isRegularFile ? -footprint : nil)
   }
 
   /// Removes the entry if it has expired; it may have been replaced since it was looked up.

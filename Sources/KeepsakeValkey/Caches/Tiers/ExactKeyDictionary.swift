@@ -28,9 +28,11 @@ struct ExactKeyDictionary<Value> {
     if old != nil { keyByteCount -= key.utf8.count }
   }
 
-  mutating func removeAll(where isRemoved: (String, Value) -> Bool) {
-    values = values.filter { !isRemoved($0.key.text, $0.value) }
-    keyByteCount = values.keys.reduce(0) { $0 + $1.text.utf8.count }
+  func filter(_ isIncluded: (String, Value) -> Bool) -> Self {
+    var result = Self()
+    result.values = values.filter { isIncluded($0.key.text, $0.value) }
+    result.keyByteCount = result.values.keys.reduce(0) { $0 + $1.text.utf8.count }
+    return result
   }
 
   /// Changes a value in place, if there is one.

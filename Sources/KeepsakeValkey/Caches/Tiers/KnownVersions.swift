@@ -41,8 +41,6 @@ struct KnownVersions: Sendable {
     var period: UInt64?
     /// Whether a call has returned it or an older one. If not, the key is only known from messages.
     var isSeen = false
-    /// Whether this machine may still have an older entry.
-    var mayHaveOlderEntry = true
     /// The entry of this machine that has this version; nil if it was not seen yet.
     var stamp: EntryStamp?
     /// nil if uses do not matter.
@@ -54,10 +52,8 @@ struct KnownVersions: Sendable {
   private var removal: (number: UInt64, notedAt: UInt64) = (0, 0)
   /// When facts were last forgotten. Calls that began before are not noted in their place.
   private var forgottenAt: UInt64 = 0
-  /// The largest number that was forgotten then. Messages up to it may be older.
-  private var forgottenNumber: UInt64 = 0
-  /// Without a fact, entries of this machine up to this number are not used unless the server was
-  /// asked; 0 if all are.
+  /// The largest number that was forgotten. Without a fact, entries of this machine up to it are
+  /// not used unless the server was asked; 0 if all are.
   private var outdatedNumber: UInt64 = 0
 
   /// When a change of each key could not reach the server…
@@ -124,7 +120,11 @@ struct KnownVersions: Sendable {
     facts.modify(call.key) { $0.isSeen = true }
     if isUnsent(call.key) { return false }
     var last = facts[call.key]
-    if last == nil, call.began <= forgottenAt { return false }
+    if last == nil, call.began <= forgottenAt {
+      // The caller does not replace its entry.
+      outdatedNumber = max(outdatedNumber, number)
+      return false
+    }
     if number < last?.number ?? removal.number {
       guard call.began > last?.notedAt ?? removal.notedAt else { return false }
       forgetLostChanges()
@@ -138,10 +138,7 @@ struct KnownVersions: Sendable {
     fact.isSeen = true
     if isFollowing, call.period == period { fact.period = period }
     fact.use = use ?? fact.use
-    if let stamp {
-      fact.stamp = stamp
-      fact.mayHaveOlderEntry = false
-    }
+    fact.stamp = stamp ?? fact.stamp
     set(call.key, fact)
     return true
   }
@@ -181,19 +178,26 @@ struct KnownVersions: Sendable {
       else { return false }
       unsent[ExactString(key)] = nil
     }
-    if number <= last?.number ?? removal.number { return false }
+    if number <= last?.number ?? removal.number {
+      // A late message, or a new one of a server that has lost changes.
+      if let last, number < last.number { facts.modify(key) { $0.period = nil } }
+      return false
+    }
     var fact = Fact(number: number, held: held, notedAt: now(), isSeen: last?.isSeen ?? false)
-    if isFollowing, number > forgottenNumber { fact.period = period }
+    if isFollowing, number > outdatedNumber { fact.period = period }
     set(key, fact)
     return queueRemoval(of: key)
   }
 
   /// Notes a message that all keys were removed.
   mutating func noteRemovalOfAll(_ number: UInt64) {
+    if number == removal.number { return }
+    // If the server has lost changes, facts of larger numbers may be older.
+    period += 1
     guard number > removal.number else { return }
     removal = (number, now())
     outdatedNumber = max(outdatedNumber, number)
-    removeFacts { $0.number <= number }
+    facts = facts.filter { key, fact in fact.number > number || isUnsent(key) }
   }
 
   /// The version that this process has stored under a name, if a message has reported it: then only
@@ -251,7 +255,9 @@ struct KnownVersions: Sendable {
   /// - Parameter version: nil if the entry was produced for this machine alone.
   func mayUse(_ key: String, _ version: EntryVersion?) -> Bool {
     let number = version?.number ?? 0
-    guard let fact = facts[key] else { return outdatedNumber == 0 || number > outdatedNumber }
+    guard let fact = facts[key] else {
+      return allUnsent == nil && (outdatedNumber == 0 || number > outdatedNumber)
+    }
     if fact.held == .entry(version) { return true }
     // Another process of this machine has stored it.
     return !isUnsent(key) && number > fact.number
@@ -296,7 +302,6 @@ struct KnownVersions: Sendable {
     guard let fact = facts[key], fact.held == .entry(version) else { return .unknown }
     facts.modify(key) { fact in
       fact.stamp = stamp
-      fact.mayHaveOlderEntry = false
       fact.isSeen = true
     }
     return state(of: key, fact, isUse: isUse)
@@ -337,7 +342,6 @@ struct KnownVersions: Sendable {
   ///   - hasEntry: Whether this machine has it.
   mutating func noteNoOlderEntry(_ key: String, _ held: Held, hasEntry: Bool) {
     guard let fact = facts[key], fact.held == held else { return }
-    facts.modify(key) { $0.mayHaveOlderEntry = false }
     // Nothing uses the fact: it would only take memory.
     if !hasEntry, !fact.isSeen, running[ExactString(key)] == nil { facts.remove(key) }
   }
@@ -361,19 +365,15 @@ struct KnownVersions: Sendable {
 
   /// Forgets what the server can be asked for again.
   private mutating func forget() {
-    for (_, fact) in facts.elements {
-      forgottenNumber = max(forgottenNumber, fact.number)
-      if fact.mayHaveOlderEntry { outdatedNumber = max(outdatedNumber, fact.number) }
-    }
-    removeFacts { _ in true }
+    for (_, fact) in facts.elements { outdatedNumber = max(outdatedNumber, fact.number) }
+    facts = facts.filter { key, _ in isInUse(key) }
     outdated = []
     forgottenAt = now()
   }
 
-  /// But none of a change that did not reach the server.
-  private mutating func removeFacts(where isRemoved: (Fact) -> Bool) {
-    let unsent = unsent
-    facts.removeAll { key, fact in isRemoved(fact) && unsent[ExactString(key)] == nil }
+  /// Whether a call about the key is running, or its newest change did not reach the server.
+  private func isInUse(_ key: String) -> Bool {
+    unsent[ExactString(key)] != nil || running[ExactString(key)] != nil
   }
 
   /// Notes that the entries of this machine could not be removed.
@@ -381,9 +381,10 @@ struct KnownVersions: Sendable {
 
   /// Forgets the numbers of changes that the server does not have any more.
   private mutating func forgetLostChanges() {
-    removeFacts { _ in true }
+    facts = facts.filter { key, _ in isInUse(key) }
+    for (key, _) in facts.elements { facts.modify(key) { $0.number = 0 } }
     removal = (0, now())
-    (forgottenNumber, outdatedNumber) = (0, 0)
+    outdatedNumber = 0
     forgottenAt = clock
     period += 1
   }

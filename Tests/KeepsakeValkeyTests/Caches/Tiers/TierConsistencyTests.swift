@@ -153,7 +153,8 @@ import Testing
     here.tier.deliver()
     _ = here.tier.takeCalls()
     #expect(try cache.get("k") == new)
-    #expect(here.tier.takeCalls() == [])
+    // The server could have lost the own change.
+    #expect(here.tier.takeCalls() == ["readHead"])
     try other.set("b", forKey: "k")
     #expect(try cache.model("k") == "b")
   }

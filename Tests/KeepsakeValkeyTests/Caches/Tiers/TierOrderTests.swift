@@ -246,6 +246,19 @@ import Testing
     #expect(try cache.model("k") == "b" && other.model("k") == "b")
   }
 
+  /// Another process of the machine stores an old value in the meantime.
+  @Test func oldValuesAreNotReadWhileTheServerRefusesTheirRemoval() throws {
+    try other.set("old", forKey: "k")
+    here.tier.fail(call: "removeAll")
+    #expect(throws: StorageError.self) { try cache.removeAll() }
+    #expect(try here.restarted(server).cache().model("k") == "old")
+    here.tier.fail(call: "removeAll")
+    #expect(try cache.get("k") == nil)
+    here.tier.fail(call: "removeAll")
+    #expect(try !cache.contains("k"))
+    #expect(try cache.get("k") == nil && server.entries.isEmpty)
+  }
+
   // MARK: Lost replies
 
   /// The message about the change has come.
@@ -431,5 +444,20 @@ import Testing
     server.state.withLock { $0.entries["k"]?.number = 0 }
     #expect(try process.cache().model("k") == "a")
     #expect(try process.cache().model("k") == "b")
+  }
+
+  /// A server that begins again with smaller numbers, while messages go on.
+  @Test func smallerNumbersAreComparedAfterALossOfAllData() throws {
+    for number in 0..<20 { try other.set(number, forKey: "k") }
+    #expect(try cache.model("k") == 19)
+    server.state.withLock { ($0.lastNumber, $0.entries) = (0, [:]) }
+    try other.set(100, forKey: "k")
+    #expect(try cache.model("k") == 100)
+    try other.remove("k")
+    #expect(try cache.model("k", type: Int.self) == nil)
+    try other.set(101, forKey: "k")
+    #expect(try cache.model("k") == 101)
+    try other.removeAll()
+    #expect(try cache.model("k", type: Int.self) == nil)
   }
 }
