@@ -128,9 +128,12 @@ final class CacheLedger: Sendable {
     fileprivate static let mask: UInt64 = (1 << 48) - 1
     fileprivate static let largestCount: UInt64 = 0x7FFF
 
+    /// How many changes were counted, up to a multiple of the largest count plus one.
+    private var count: UInt64 { (word >> 48) & Self.largestCount }
+
     /// The word after one more change; nil for an unknown size.
     fileprivate func changed(to bytes: UInt64?) -> UInt64 {
-      ((word >> 48) + 1 & Self.largestCount) << 48
+      ((count + 1) & Self.largestCount) << 48
         | (bytes.map { min($0, Self.mask) } ?? CacheLedger.unknown)
     }
   }
