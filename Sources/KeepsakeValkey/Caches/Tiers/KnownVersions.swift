@@ -143,8 +143,8 @@ struct KnownVersions: Sendable {
     return true
   }
 
-  /// Notes that this process has changed a key on the server, which makes up for a change that it
-  /// was not told of.
+  /// Notes that this process has changed a key on the server. An earlier change that did not reach
+  /// the server no longer matters.
   mutating func noteChange(_ held: Held, _ number: UInt64, _ call: Call, use: EntryUse? = nil)
     -> Bool
   {
