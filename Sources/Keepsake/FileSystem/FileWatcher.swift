@@ -20,6 +20,8 @@ final class FileWatcher: Sendable {
     /// Names added to and removed from a directory, files in it that are closed after a write, and
     /// its removal.
     case names
+    /// Only whether the directory is moved or removed.
+    case place
   }
 
   typealias Handler = @Sendable (Event) -> Void
@@ -38,6 +40,7 @@ final class FileWatcher: Sendable {
     let handler: Handler
     /// Calls the handler in the context of the caller that registered it.
     let reportChange: @Sendable () -> Void
+    var watch: Int32?
   }
 
   private struct State {
@@ -87,14 +90,14 @@ final class FileWatcher: Sendable {
       registration = state.registrations.removeValue(forKey: id)
       state.polled.remove(id)
       state.fired.remove(id)
-      for (watch, var ids) in state.watched where ids.contains(id) {
-        ids.remove(id)
-        state.watched[watch] = ids.isEmpty ? nil : ids
-        #if os(Linux)
-        // Fails if the file is gone, because then the watch is gone too.
-        if ids.isEmpty { inotify_rm_watch(state.descriptor, watch) }
-        #endif
-      }
+      guard let watch = registration?.watch, state.watched[watch]?.remove(id) != nil,
+        state.watched[watch]?.isEmpty == true
+      else { return }
+      state.watched[watch] = nil
+      #if os(Linux)
+      // Fails if the file is gone, because then the watch is gone too.
+      inotify_rm_watch(state.descriptor, watch)
+      #endif
     }
     withExtendedLifetime(registration) {}
   }
@@ -141,13 +144,18 @@ final class FileWatcher: Sendable {
       case .contents: UInt32(IN_MODIFY | IN_ATTRIB) | UInt32(IN_ONESHOT)
       case .names:
         UInt32(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_CLOSE_WRITE)
+      // Adds to what others watch there: a directory has one watch.
+      case .place: UInt32(IN_MASK_ADD)
       }
     let mask = events | UInt32(IN_DELETE_SELF | IN_MOVE_SELF)
     let descriptor = state.descriptor
     let result = systemCall(.watch, registration.path) {
       Int(inotify_add_watch(descriptor, registration.path, mask))
     }
-    return result.map { watch in _ = state.watched[Int32(watch), default: []].insert(id) }
+    return result.map { watch in
+      state.watched[Int32(watch), default: []].insert(id)
+      state.registrations[id]?.watch = Int32(watch)
+    }
   }
 
   private func open(_ state: inout State) -> Bool {
@@ -245,8 +253,9 @@ final class FileWatcher: Sendable {
             guard let registration = state.registrations[id] else { return nil }
             // The kernel ignores a watch of contents after its first event.
             let isIgnored =
-              registration.subject == .names && mask & UInt32(IN_IGNORED) != 0
+              registration.subject != .contents && mask & UInt32(IN_IGNORED) != 0
             let isGone = isIgnored || mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF) != 0
+            if registration.subject == .place, !isGone, !hasOverflowed { return nil }
             if registration.subject == .contents {
               state.watched[watch] = nil
               if !isGone { state.fired.insert(id) }

@@ -55,18 +55,25 @@ extension Journal {
   private var handler: FileWatcher.Handler { { [weak self] event in self?.handle(event) } }
 
   /// A file that is missing cannot be watched, but its name in the directory is an event, also that
-  /// of a link on the way to it, and of the file that it leads to.
+  /// of a link on the way to it. The directories above that may be moved.
   private func watchNames(polls: Bool) throws(StorageError) -> [FileWatcher.Watch] {
-    var directories: Set = [FileSystem.parent(of: try location.target())]
-    var path = location.path
-    while path != "/", path != "." {
-      let parent = FileSystem.parent(of: path)
-      let isLink = try FileSystem.status(path, followsLinks: false)?.isSymbolicLink ?? false
-      if isLink || path == location.path { directories.insert(parent) }
-      path = parent
+    var directories: [String: FileWatcher.Subject] = [:]
+    for end in Set([location.path, try location.target()]) {
+      var path = end
+      while path != "/", path != "." {
+        let parent = FileSystem.parent(of: path)
+        let status = try FileSystem.status(path, followsLinks: false)
+        if path == end || status?.isDirectory != true {
+          directories[parent] = .names
+        } else if directories[parent] == nil {
+          directories[parent] = .place
+        }
+        path = parent
+      }
     }
-    return directories.map {
-      FileWatcher.shared.watch(.names, of: $0, polls: polls, handler: handler)
+    return directories.map { directory, subject in
+      FileWatcher.shared.watch(
+        subject, of: directory, polls: polls && subject == .names, handler: handler)
     }
   }
 

@@ -7,7 +7,7 @@ import Testing
 /// A process that only reads notices that the path leads elsewhere, although nobody tells it.
 @Suite struct ReplacedDirectoryTests {
   enum Replacement: CaseIterable {
-    case moved, exchanged, linkToFile, linkToDirectory, linkInDirectory
+    case moved, exchanged, ancestorMoved, linkToFile, linkToDirectory, linkInDirectory
   }
 
   private let directory: TemporaryDirectory
@@ -28,6 +28,13 @@ import Testing
   /// Makes `used`, which leads to the old file.
   private func prepare(_ replacement: Replacement) throws {
     switch replacement {
+    case .ancestorMoved:
+      for (name, parent) in [("old", "used"), ("new", "next")] {
+        try FileManager.default.createDirectory(
+          at: directory.file(parent + "/between"), withIntermediateDirectories: true)
+        try FileSystem.rename(
+          directory.file(name).path, to: directory.file(parent + "/between/team").path)
+      }
     case .moved, .exchanged:
       try FileSystem.rename(directory.file("old").path, to: directory.file("used").path)
     case .linkToFile:
@@ -57,6 +64,9 @@ import Testing
     case .moved:
       try FileSystem.rename(used, to: directory.file("away").path)
       try FileSystem.rename(new, to: used)
+    case .ancestorMoved:
+      try FileSystem.rename(used, to: directory.file("away").path)
+      try FileSystem.rename(directory.file("next").path, to: used)
     case .exchanged: #expect(try FileSystem.exchange(new, with: used, in: nil))
     case .linkToFile: try link("new/team.jsonl", "used/team.jsonl")
     case .linkToDirectory: try link("new", "used")
@@ -67,7 +77,7 @@ import Testing
   @Test(arguments: Replacement.allCases)
   func aReaderNoticesThatItsPathLeadsElsewhere(_ replacement: Replacement) async throws {
     try prepare(replacement)
-    let reader = suite(in: "used")
+    let reader = suite(in: replacement == .ancestorMoved ? "used/between/team" : "used")
     #expect(try reader.int("a") == 1)
     let journal = try reader.journal
     try await eventually("the way is watched") { journal.file.withLock { !$0.watches.isEmpty } }
