@@ -35,11 +35,13 @@ private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
   let settings = Defaults.shared
   let cache = DiskCache.named(DiskCache.Name("x", in: directory))
   let files = Folder(directory.appending(path: "own"))
+  let source = directory.appending(path: "source")
   let (backup, keys) = (directory.path + "/backup", directory.path + "/backup.key")
   func require(_ isTrue: Bool, _ failure: String) throws {
     if !isTrue { throw Unexpected(text: failure) }
   }
   return [
+    ("write a file", { try Data(count: 3_000_000).write(to: source) }),
     ("vault set", { try secrets.set("old", forKey: "a") }),
     ("vault replace", { try secrets.set("a", forKey: "a") }),
     ("vault set large", { try others.set(Data(count: 100_000), forKey: "large") }),
@@ -70,6 +72,9 @@ private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
     ("cache get", { try require(cache.model("a") == "b", "another value") }),
     ("cache remove", { try cache.remove("a") }),
     ("cache set again", { try cache.set("c", forKey: "a") }),
+    ("cache set file", { try cache.set(contentsOf: source, forKey: "file") }),
+    ("cache replace file", { try cache.set(contentsOf: source, forKey: "file") }),
+    ("cache get file", { try require(cache.get("file")?.count == 3_000_000, "another value") }),
     ("cache removeExpired", { _ = try cache.removeExpired() }),
     ("cache removeAll", { try cache.removeAll() }),
     ("cache get removed", { try require(cache.get("a") == nil, "still there") }),

@@ -106,15 +106,8 @@ struct CacheSubdirectory {
     var scan = Scan()
     let fileNames = try cache.fileNames(inSubdirectory: number)
     let now = WallClock.now
-    var hasEnded: [UInt64: Bool] = [:]
-    for fileName in fileNames {
-      if fileName.utf8.first == UInt8(ascii: ".") {
-        if try cache.isAbandoned(fileName, &hasEnded) {
-          let path = EntryName.directoryName(number) + "/" + fileName
-          try FileSystem.unlink(path, in: cache.directory)
-        }
-        continue
-      }
+    try cache.removeAbandonedFiles(fileNames, inSubdirectory: number)
+    for fileName in fileNames where fileName.utf8.first != UInt8(ascii: ".") {
       let payloadName = Sidecar.payloadName(of: fileName)
       // A sidecar is handled with its payload.
       if let payloadName, fileNames.contains(payloadName) { continue }

@@ -23,13 +23,12 @@ extension FileCache {
     }
   }
 
-  /// Removes abandoned files, and continues the daily sweep if it is due.
+  /// Deletes emptied subdirectories, and continues the daily sweep if it is due.
   func cleanUpInBackground(_ cache: OpenCache) {
     guard let ledger = cache.ledger else { return }
     do throws(StorageError) {
       // Checked here, because there are hardly ever any, to avoid starting a thread for nothing.
-      let names = try cache.temporaryNames()
-      if !isSweepDue(ledger), names.isEmpty { return }
+      if !isSweepDue(ledger), try cache.trash().isEmpty { return }
     } catch {
       return report(error.inContext(of: "sweep", path: paths.directory))
     }
@@ -39,7 +38,7 @@ extension FileCache {
         if isSweepDue(ledger) {
           _ = try cache.sweep(from: ledger.nextSweepStart)
         } else {
-          try cache.removeAbandonedFiles()
+          try cache.deleteTrash()
         }
       }
     }

@@ -360,13 +360,7 @@ package final class FileCache: CacheEngine {
 
   package func startWritingFile(_ key: String) throws(StorageError) -> FileEntryWriter {
     try withOpenCacheForWriting { cache throws(StorageError) in
-      let name = try EntryName(key: key, rules: cache.rules)
-      // Outside the subdirectories, because the pieces cannot be written again if the cache is
-      // emptied.
-      let temporary = try TemporaryFile.make(
-        at: paths.directory + "/" + cache.temporaryName(), for: paths.directory + "/" + name.path,
-        mode: cache.fileMode)
-      return FileEntryWriter(self, cache, name, key, temporary)
+      try FileEntryWriter(self, cache, key)
     }
   }
 
@@ -416,6 +410,6 @@ package final class FileCache: CacheEngine {
   }
 
   private func deleteTrashInBackground(_ cache: OpenCache) {
-    inBackground("removeAll") { () throws(StorageError) in try cache.removeAbandonedFiles() }
+    inBackground("removeAll") { () throws(StorageError) in try cache.deleteTrash() }
   }
 }

@@ -5,7 +5,7 @@
 package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   private let files: FileCache
   /// Keeps sweeps from removing the temporary file, which has the token of this open cache.
-  private let cache: OpenCache
+  private var cache: OpenCache
   private let name: EntryName
   private let key: String
   private var temporary: TemporaryFile
@@ -13,14 +13,17 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
   package private(set) var count = 0
 
   init(
-    _ files: FileCache, _ cache: OpenCache, _ name: EntryName, _ key: String,
-    _ temporary: consuming TemporaryFile
-  ) {
+    _ files: FileCache, _ cache: OpenCache, _ key: String
+  ) throws(StorageError) {
     self.files = files
     self.cache = cache
-    self.name = name
     self.key = key
-    self.temporary = temporary
+    name = try EntryName(key: key, rules: cache.rules)
+    // Files of killed writers are large, and a program that is killed here each time must not fill
+    // the disk before the daily sweep. One that cannot be removed is left to it.
+    try? cache.removeAbandonedFiles(
+      cache.fileNames(inSubdirectory: name.directory), inSubdirectory: name.directory)
+    temporary = try cache.makeTemporary(for: name)
   }
 
   package func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
@@ -59,14 +62,26 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
     // Opened again, because the cache may have been emptied since the writer was made.
     let cache = try files.withOpenCacheForWriting { cache throws(StorageError) in
-      do throws(StorageError) {
-        try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
-      } catch  where error.code == .notFound {
-        try cache.makeSubdirectory(name.directory)
-        try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
+      if cache.hasSameDirectory(as: self.cache) {
+        do throws(StorageError) {
+          try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
+          return cache
+        } catch  where error.code == .notFound {}
       }
+      try copyTemporary(to: cache)
+      try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       return cache
     }
     files.maintain(cache)
+  }
+
+  /// Writes the pieces again: the temporary file was deleted with its subdirectory, but is open.
+  private func copyTemporary(to cache: OpenCache) throws(StorageError) {
+    var old = try cache.makeTemporary(for: name)
+    swap(&temporary, &old)
+    self.cache = cache
+    count = 0
+    checksum = StreamChecksum()
+    try append(contentsOf: old.file)
   }
 }

@@ -1,5 +1,5 @@
 extension OpenCache {
-  /// Scans all subdirectories, starting with this one, and removes abandoned files.
+  /// Scans all subdirectories, starting with this one, and deletes emptied ones.
   ///
   /// - Returns: The number of expired entries that were removed.
   /// - Throws: The first error, after the other subdirectories were scanned.
@@ -18,7 +18,7 @@ extension OpenCache {
       try ledger.setNextSweep(from: subdirectory.number + 1)
     }
     try ledger.setNextSweep(from: EntryName.directoryCount)
-    try removeAbandonedFiles()
+    try deleteTrash()
     if let failure { throw failure }
     return count
   }
@@ -75,19 +75,14 @@ extension OpenCache {
     return names
   }
 
-  /// Removes emptied subdirectories, and temporary files whose process has ended.
+  /// Deletes emptied subdirectories.
   ///
-  /// - Throws: The first error, after the other files were removed.
-  func removeAbandonedFiles() throws(StorageError) {
-    var hasEnded: [UInt64: Bool] = [:]
+  /// - Throws: The first error, after the others were deleted.
+  func deleteTrash() throws(StorageError) {
     var failure: StorageError?
-    for name in try temporaryNames() {
+    for (name, number) in try trash() {
       do throws(StorageError) {
-        if let number = Self.number(ofTrash: name) {
-          try deleteTrash(name, ofSubdirectory: number)
-        } else if try isAbandoned(name, &hasEnded) {
-          try FileSystem.unlink(name, in: directory)
-        }
+        try deleteTrash(name, ofSubdirectory: number)
       } catch {
         failure = failure ?? error
       }
@@ -95,10 +90,22 @@ extension OpenCache {
     if let failure { throw failure }
   }
 
-  /// The names of emptied subdirectories and of temporary files, some of which may be in use.
-  func temporaryNames() throws(StorageError) -> [String] {
-    try FileSystem.list(in: directory).filter { name in
-      Self.number(ofTrash: name) != nil || Self.token(ofTemporary: name) != nil
+  /// The names of emptied subdirectories, and their numbers.
+  func trash() throws(StorageError) -> [(name: String, number: Int)] {
+    try FileSystem.list(in: directory).compactMap { name in
+      Self.number(ofTrash: name).map { (name, $0) }
+    }
+  }
+
+  /// Removes temporary files whose process has ended.
+  func removeAbandonedFiles(
+    _ fileNames: Set<String>, inSubdirectory number: Int
+  ) throws(StorageError) {
+    var hasEnded: [UInt64: Bool] = [:]
+    for name in fileNames where name.utf8.first == UInt8(ascii: ".") {
+      if try isAbandoned(name, &hasEnded) {
+        try FileSystem.unlink(EntryName.directoryName(number) + "/" + name, in: directory)
+      }
     }
   }
 }

@@ -23,7 +23,8 @@ extension OpenCache {
     try publish(&temporary, summary, as: name, key, options, hook: hook)
   }
 
-  private func makeTemporary(for name: EntryName) throws(StorageError) -> TemporaryFile {
+  /// In the subdirectory of the entry, and not moved to another: a sandbox may not allow that.
+  func makeTemporary(for name: EntryName) throws(StorageError) -> TemporaryFile {
     let path = temporaryName(in: name.directory)
     do throws(StorageError) {
       return try TemporaryFile.make(at: path, for: name.path, in: directory, mode: fileMode)

@@ -90,6 +90,8 @@ final class OpenCache: Sendable {
     return epoch == ledger?.epoch
   }
 
+  func hasSameDirectory(as other: OpenCache) -> Bool { status.isSameFile(as: other.status) }
+
   /// Whether the program has left the descriptors open.
   var isOpen: Bool { directory.isOpen && ledger?.file.file.isOpen ?? true }
 
@@ -158,16 +160,13 @@ final class OpenCache: Sendable {
     Checksum.step(token, nameCount.add(1, ordering: .relaxed).newValue)
   }
 
-  /// `.<token>-<number>.tmp`, in hexadecimal and preceded by the subdirectory if there is one.
-  func temporaryName(in subdirectory: Int? = nil) -> String {
+  /// `<subdirectory>/.<token>-<number>.tmp`, in hexadecimal.
+  func temporaryName(in subdirectory: Int) -> String {
     let number = nameCount.add(1, ordering: .relaxed).newValue
     return String(unsafeUninitializedCapacity: 41) { buffer in
-      var count = 0
-      if let subdirectory {
-        Hexadecimal.write(UInt64(subdirectory), to: buffer[..<2])
-        buffer[2] = UInt8(ascii: "/")
-        count = 3
-      }
+      Hexadecimal.write(UInt64(subdirectory), to: buffer[..<2])
+      buffer[2] = UInt8(ascii: "/")
+      var count = 3
       func append(_ bytes: [UInt8]) {
         UnsafeMutableRawBufferPointer(UnsafeMutableBufferPointer(rebasing: buffer[count...]))
           .copyBytes(from: bytes)
