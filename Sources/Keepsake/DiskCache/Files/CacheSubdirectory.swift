@@ -5,6 +5,8 @@ struct CacheSubdirectory {
   let cache: OpenCache
   let ledger: CacheLedger
   let number: Int
+  /// How long to wait for the writers of an entry.
+  var timeout: Duration
 
   /// The valid entries that a scan found. Those without a value have no payload.
   struct Scan {
@@ -59,7 +61,7 @@ struct CacheSubdirectory {
   private func excludingWriters<R>(
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try cache.excludingWriters(of: number, ledger, body)
+    try cache.excludingWriters(of: number, ledger, timeout: timeout, body)
   }
 
   /// The recorded size, once no entry is being written.
@@ -157,7 +159,7 @@ struct CacheSubdirectory {
   ) throws(StorageError) -> ExpiryCheck {
     if let time = payload.expiryHint(now: now) { return .expires(time) }
     do throws(StorageError) {
-      let check = try cache.withKeyLock(name, timeout: cache.timeout) {
+      let check = try cache.withKeyLock(name, timeout: timeout) {
         entry throws(StorageError) -> ExpiryCheck in
         var result = try cache.lookUpOnce(name, nil, [])
         if case .mismatch = result { result = try entry.resolveMismatch(key: nil) }
@@ -183,7 +185,7 @@ struct CacheSubdirectory {
 
   /// Removes one file of two, unless a writer has added the other in the meantime.
   private func removeIncomplete(_ name: EntryName) throws(StorageError) {
-    _ = try cache.withKeyLock(name, timeout: cache.timeout) {
+    _ = try cache.withKeyLock(name, timeout: timeout) {
       entry throws(StorageError) -> Void in
       let payload = try entry.fileStatus(name.path)
       let sidecar = try entry.fileStatus(name.sidecarPath)

@@ -8,19 +8,24 @@ extension FileCache {
     WallClock.now.subtractingSaturated(ledger.lastSweep) > Self.sweepInterval
   }
 
-  /// Evicts and sweeps after a write if that is due.
+  /// How long a set waits for the eviction of another thread, or for entries being written: long
+  /// enough for that thread to remove more than all writers add.
+  static let longestWaitForEviction = Duration.milliseconds(10)
+
+  /// Evicts and sweeps after a write if that is due, in the background.
   ///
-  /// The caller waits only if the cache exceeds its size limit by more than a tenth.
+  /// If the cache exceeds its size limit by more than a tenth, the caller takes part: it removes
+  /// some of the oldest entries of a small sample, however many there are.
   func maintain(_ cache: OpenCache) {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     guard let sizeLimit, mayEvict else { return }
-    let (totalSize, isSizeKnown) = ledger.totalSize
+    var (totalSize, isSizeKnown) = ledger.totalSize
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
-      evict(waits: true)
-    } else if totalSize > sizeLimit || !isSizeKnown {
-      evictInBackground()
+      evict(isBrief: true)
+      (totalSize, isSizeKnown) = ledger.totalSize
     }
+    if totalSize > sizeLimit || !isSizeKnown { evictInBackground() }
   }
 
   /// Deletes emptied subdirectories, and continues the daily sweep if it is due.
@@ -68,28 +73,27 @@ extension FileCache {
   func evictInBackground() {
     // A running eviction checks this flag when it has finished.
     if isEvictionDue.exchange(true, ordering: .sequentiallyConsistent) { return }
-    BackgroundWork.run { [self] in evict(waits: false) }
+    BackgroundWork.run { [self] in evict(isBrief: false) }
   }
 
   /// Evicts entries, in one thread of this process at a time.
   ///
   /// If several processes evict at the same time, each stops once the total size is small enough.
-  ///
-  /// - Parameter waits: Whether to wait for a thread that is already evicting.
   @inline(never)
-  private func evict(waits: Bool) {
-    do throws(StorageError) {
-      repeat {
-        let result: Void? =
-          if waits {
-            try evictionLock.withLock(timeout: timeout) { _ throws(StorageError) in try evict() }
-          } else {
-            try evictionLock.withLockIfAvailable { _ throws(StorageError) in try evict() }
-          }
-        if result == nil { return }
-      } while isEvictionDue.load(ordering: .sequentiallyConsistent)
-    } catch {
-      report(error.inContext(of: "evict", path: paths.directory))
+  private func evict(isBrief: Bool) {
+    repeat {
+      let result = evictionLock.withLock(
+        timeout: isBrief ? Self.longestWaitForEviction : .zero
+      ) { _ -> StorageError? in
+        if !isBrief { isEvictionDue.store(false, ordering: .sequentiallyConsistent) }
+        return evictOnce(isBrief: isBrief)
+      }
+      guard let failure = result else { break }
+      if let failure { report(failure.inContext(of: "evict", path: paths.directory)) }
+    } while !isBrief && isEvictionDue.load(ordering: .sequentiallyConsistent)
+    // A job that found this thread evicting has ended.
+    if isBrief, isEvictionDue.exchange(false, ordering: .sequentiallyConsistent) {
+      evictInBackground()
     }
   }
 
@@ -99,18 +103,19 @@ extension FileCache {
     return !(0..<WallClock.second).contains(age)
   }
 
-  private func evict() throws(StorageError) {
-    isEvictionDue.store(false, ordering: .sequentiallyConsistent)
+  /// Returns the failure.
+  private func evictOnce(isBrief: Bool) -> StorageError? {
     // Another thread may have failed while this one waited for the lock.
-    guard mayEvict else { return }
+    guard mayEvict else { return nil }
     do throws(StorageError) {
       try retryingIfRemoved { () throws(StorageError) in
         // A cache that was removed in the meantime is not created again for this.
-        if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
+        if sizeLimit != nil { try openCache()?.evict(toFit: { sizeLimit }, isBrief: isBrief) }
       }
+      return nil
     } catch {
       lastFailedEviction.store(WallClock.now, ordering: .relaxed)
-      throw error
+      return error
     }
   }
 }

@@ -3,24 +3,29 @@ internal import Synchronization
 extension OpenCache {
   /// Removes the least recently used entries until nine tenths of the limit are left.
   ///
-  /// - Parameter limit: The limit; nil if there is none any more.
+  /// - Parameters:
+  ///   - limit: The limit; nil if there is none any more.
+  ///   - isBrief: Whether a writer waits for this: then only for one small sample of the entries, and
+  ///     not for what another process has locked.
   /// - Throws: The first error, after what else can be removed was removed.
-  func evict(toFit limit: () -> Int?) throws(StorageError) {
+  func evict(toFit limit: () -> Int?, isBrief: Bool) throws(StorageError) {
     var failure: StorageError?
-    try evict(toFit: limit, &failure)
-    if let failure { throw failure }
+    try evict(toFit: limit, isBrief, &failure)
+    if let failure, !isBrief || failure.code != .timedOut { throw failure }
   }
 
   @inline(never)
-  private func evict(toFit limit: () -> Int?, _ failure: inout StorageError?) throws(StorageError) {
+  private func evict(
+    toFit limit: () -> Int?, _ isBrief: Bool, _ failure: inout StorageError?
+  ) throws(StorageError) {
     guard let ledger else { return }
-    for _ in 0..<3 where failure == nil {
-      attempt(&failure) { () throws(StorageError) in try countAgain() }
+    for _ in 0..<(isBrief ? 1 : 3) where failure == nil {
+      if !isBrief { attempt(&failure) { () throws(StorageError) in try countAgain() } }
       let size = ledger.totalSize.bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
-      if evictKnownEntries(toFit: limit, ledger, &failure) { continue }
-      try evictOnce(toFit: limit, ledger, &failure)
+      if evictKnownEntries(toFit: limit, ledger, isBrief, &failure) { continue }
+      try evictOnce(toFit: limit, ledger, isBrief, &failure)
     }
   }
 
@@ -38,10 +43,10 @@ extension OpenCache {
   }
 
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
-  /// continues with the next subdirectories.
+  /// continues with the next subdirectories unless it is brief.
   @inline(never)
   private func evictOnce(
-    toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
+    toFit limit: Int, _ ledger: CacheLedger, _ isBrief: Bool, _ failure: inout StorageError?
   ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let totalSize = ledger.totalSize.bytes
@@ -50,7 +55,8 @@ extension OpenCache {
     var sample: [EvictionCandidate] = []
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
-    for (step, subdirectory) in rotated.enumerated() {
+    for (step, var subdirectory) in rotated.enumerated() {
+      if isBrief { subdirectory.timeout = FileCache.longestWaitForEviction }
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       for entry in scan?.entries ?? [] {
         let sidecar = attempt(&failure) { () throws(StorageError) in
@@ -63,14 +69,17 @@ extension OpenCache {
             lastUsed: lastUse(of: entry.name, entry.payload, sidecar)))
       }
       let isLast = step == subdirectories.count - 1
-      guard sample.count >= 10_000 || isLast else { continue }
+      guard sample.count >= (isBrief ? 1_000 : 10_000) || isLast else { continue }
       sample.sort { $0.lastUsed < $1.lastUsed }
       // The last used entry is kept even if it alone exceeds nine tenths.
       let goal = sample.last.map { $0.footprint > target ? limit : target } ?? target
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       var rest = sample[...]
-      while surplus > 0, ledger.totalSize.bytes > goal, let candidate = rest.popFirst() {
+      let last = isBrief ? sample.count - Self.mostBriefRemovals : 0
+      while surplus > 0, rest.count > last, ledger.totalSize.bytes > goal,
+        let candidate = rest.popFirst()
+      {
         let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
         surplus -= isEvicted == true ? candidate.footprint : 0
       }
@@ -79,6 +88,7 @@ extension OpenCache {
         let oldest = rest.dropLast().prefix(Self.mostKnownEntries).reversed()
         evictionCandidates.withLock { $0 = Array(oldest) }
       }
+      if isBrief { return }
       isWhole = false
       sample = []
     }
@@ -88,13 +98,16 @@ extension OpenCache {
   /// many of them can be evicted later without another scan. They take about 1 MB.
   private static let mostKnownEntries = 4_000
 
+  /// A writer adds one entry, so the cache shrinks also if all evict as few as this.
+  private static let mostBriefRemovals = 500
+
   /// Removes the least recently used entries that the last scan found.
   ///
   /// - Returns: Whether they were enough. Otherwise a scan is needed, also to remove what has
   ///   expired.
   @inline(never)
   private func evictKnownEntries(
-    toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
+    toFit limit: Int, _ ledger: CacheLedger, _ isBrief: Bool, _ failure: inout StorageError?
   ) -> Bool {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
@@ -105,7 +118,10 @@ extension OpenCache {
       (0..<EntryName.directoryCount).allSatisfy({ ledger.earliestExpiry(in: $0) > now })
     else { return false }
     // Bounded by what is removed, because that may not be recorded.
+    var removals = 0
     while surplus > 0, ledger.totalSize.bytes > target {
+      if isBrief, removals == Self.mostBriefRemovals { break }
+      removals += 1
       guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
       let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
       surplus -= isEvicted == true ? candidate.footprint : 0
@@ -132,14 +148,13 @@ extension OpenCache {
     return lastUsed > WallClock.now + 60 * WallClock.second ? .min : lastUsed
   }
 
-  /// Removes an entry, unless it was used or written since it was chosen.
+  /// Removes an entry, unless it was used since it was chosen, or is being written.
   ///
   /// - Returns: Whether it was removed.
   @inline(never)
   private func evict(_ candidate: EvictionCandidate) throws(StorageError) -> Bool {
     let name = candidate.name
-    let isEvicted = try withKeyLock(name, timeout: timeout) {
-      entry throws(StorageError) -> Bool in
+    let isEvicted = try withKeyLockIfAvailable(name) { entry throws(StorageError) -> Bool in
       let sidecar = try FileSystem.status(name.sidecarPath, in: directory, withTimes: true)
       let payload = try FileSystem.status(name.path, in: directory, withTimes: true)
       guard let sidecar, sidecar == candidate.sidecar, payload == candidate.payload,

@@ -63,7 +63,7 @@ extension OpenCache {
     var unknownSize = 0
     for number in 0..<EntryName.directoryCount
     where ledger.size(of: number).bytes == nil || ledger.earliestExpiry(in: number) <= now {
-      let scan = try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+      let scan = try subdirectory(number, ledger).scan()
       // Still unknown if the ledger cannot be changed because the disk is full.
       if ledger.size(of: number).bytes == nil { unknownSize += scan.size }
     }

@@ -31,7 +31,7 @@ extension OpenCache {
     var failure: StorageError?
     for number in 0..<EntryName.directoryCount where ledger.size(of: number).mayBeWrong {
       do throws(StorageError) {
-        try CacheSubdirectory(cache: self, ledger: ledger, number: number).count()
+        try subdirectory(number, ledger).count()
       } catch {
         failure = failure ?? error
       }
@@ -46,7 +46,11 @@ extension OpenCache {
     return (0..<EntryName.directoryCount).filter { number in
       present.contains(number) || ledger.size(of: number).bytes != 0
         || ledger.earliestExpiry(in: number) != .max
-    }.map { CacheSubdirectory(cache: self, ledger: ledger, number: $0) }
+    }.map { subdirectory($0, ledger) }
+  }
+
+  func subdirectory(_ number: Int, _ ledger: CacheLedger) -> CacheSubdirectory {
+    CacheSubdirectory(cache: self, ledger: ledger, number: number, timeout: timeout)
   }
 
   /// The numbers of the subdirectories that exist, and of links in their place.

@@ -249,7 +249,8 @@ final class OpenCache: Sendable {
   /// Runs `body` while no entry of the subdirectory is written: waits for its writers, and lets
   /// later ones wait.
   func excludingWriters<R>(
-    of subdirectory: Int, _ ledger: CacheLedger, _ body: () throws(StorageError) -> R
+    of subdirectory: Int, _ ledger: CacheLedger, timeout: Duration,
+    _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     try ledger.file.requireOpen()
     let bytes = CacheLedger.Byte.directory(subdirectory)

@@ -296,6 +296,35 @@ import Testing
     try waitUntil("the second limit is kept") { try store.totalSize <= 5 * 8_192 }
   }
 
+  /// An eviction of many entries takes long, and another process may have stopped with a lock.
+  @Test func aSetDoesNotWaitForAnEvictionOrALock() throws {
+    let failures = Failures()
+    let (store, other) = (directory.cache(failures: failures), directory.cache())
+    for number in 0..<20 { try store.set(value, forKey: "k\(number)") }
+    let cache = try other.files.openCacheForWriting()
+    // The oldest entry, which another process has locked, stays.
+    let (open, locked) = (try store.files.openCache(), try EntryName(key: "k0", rules: cache.rules))
+    _ = try cache.withKeyLock(locked, timeout: .seconds(600)) { _ throws(StorageError) in
+      try open?.evict(toFit: { 15 * 8_192 }, isBrief: true)
+    }
+    #expect(try store.contains("k0") && store.totalSize <= 15 * 8_192)
+    let (hasBegun, mayGoOn) = (ThreadGate(), ThreadGate())
+    let pause: @Sendable () -> Void = {
+      hasBegun.open()
+      mayGoOn.wait()
+    }
+    let size = try store.totalSize
+    FaultPlan.$current.withValue(interrupting({ $0.call == .unlink }, pause)) {
+      store.sizeLimit = 5 * 8_192
+    }
+    hasBegun.wait()
+    try store.set(value, forKey: "new")
+    #expect(try store.totalSize == size + 8_192)
+    mayGoOn.open()
+    try waitUntil("the eviction goes on") { try store.totalSize <= 5 * 8_192 }
+    #expect(failures.all.isEmpty)
+  }
+
   @Test func aWriterKeepsItsPiecesWhenTheCacheIsEmptied() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")

@@ -63,7 +63,9 @@ import Testing
     let limit = 20 * Self.footprint
     let cache = try #require(store.engine as? FileCache)
     let error = withUnreadable(call) {
-      expectFailure(.accessDenied) { try cache.openCache()?.evict { limit } }
+      expectFailure(.accessDenied) {
+        try cache.openCache()?.evict(toFit: { limit }, isBrief: false)
+      }
     }
     #expect(error?.path?.hasPrefix(path) == true)
     let rest = try store.keys()
