@@ -113,6 +113,20 @@ import Testing
     #expect(try store.removeExpired() == 1)
   }
 
+  @Test func anUnknownSizeBecomesKnown() throws {
+    try store.set("x", forKey: "k")
+    let cache = try store.files.openCacheForWriting()
+    let ledger = try #require(cache.ledger)
+    let (directory, size) = (EntryName.directory(of: "k"), ledger.totalSize.bytes)
+    for _ in 0..<3 {
+      ledger.beginChange(in: directory)
+      try ledger.endChange(in: directory, adding: nil, since: cache.epoch)
+      #expect(!ledger.totalSize.isKnown)
+      try cache.countAgain()
+      #expect(ledger.totalSize == (size, true))
+    }
+  }
+
   @Test func theLimitHoldsAgainAfterWhatCouldNotBeRecorded() throws {
     for number in 0..<10 { try store.set("x", forKey: "k\(number)") }
     try withFullLedger {
