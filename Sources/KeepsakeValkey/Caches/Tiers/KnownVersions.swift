@@ -335,15 +335,11 @@ struct KnownVersions: Sendable {
   /// A key with a possibly outdated entry on this machine; nil if there is none.
   mutating func takeRemoval() -> String? { outdated.popFirst()?.text }
 
-  /// Notes that this machine has no older entry of a key than the newest known version.
-  ///
-  /// - Parameters:
-  ///   - held: That version.
-  ///   - hasEntry: Whether this machine has it.
-  mutating func noteNoOlderEntry(_ key: String, _ held: Held, hasEntry: Bool) {
-    guard let fact = facts[key], fact.held == held else { return }
-    // Nothing uses the fact: it would only take memory.
-    if !hasEntry, !fact.isSeen, running[ExactString(key)] == nil { facts.remove(key) }
+  /// Forgets a fact from a message about a key that this process does not use, and of which this
+  /// machine has no entry: it would only take memory.
+  mutating func forgetUnlessSeen(_ key: String, _ held: Held) {
+    guard let fact = facts[key], fact.held == held, !fact.isSeen else { return }
+    if running[ExactString(key)] == nil { facts.remove(key) }
   }
 
   /// The newest known state of a key; nil if nothing is known.

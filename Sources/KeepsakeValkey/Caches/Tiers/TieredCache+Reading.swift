@@ -364,11 +364,7 @@ extension TieredCache {
       // A value that exceeds this machine's size limit is only on the server.
       if error.code != .misuse { report(error.inContext(of: "get", key: key, path: directory)) }
     }
-    if isStored {
-      withKnown { $0.noteNoOlderEntry(key, held, hasEntry: true) }
-    } else {
-      removeOutdated(key, present)
-    }
+    if !isStored { removeOutdated(key, present) }
   }
 
   /// Removes the entry that was compared with another version, unless it has become the latest one.

@@ -115,7 +115,6 @@ extension TieredCache {
     }
     do throws(StorageError) {
       try write(options.with(version, if: isNewest(key, version)))
-      withKnown { $0.noteNoOlderEntry(key, .entry(version), hasEntry: true) }
     } catch {
       removeSoon(key)
       guard isShared else { throw error }
@@ -174,7 +173,6 @@ extension TieredCache {
     do throws(StorageError) {
       // Unless it was set in the meantime.
       try files.remove(key, if: { [self] in withKnown { $0.isNewest(key, .nothing) } }, hook: hook)
-      withKnown { $0.noteNoOlderEntry(key, .nothing, hasEntry: false) }
     } catch {
       removeSoon(key)
       throw error

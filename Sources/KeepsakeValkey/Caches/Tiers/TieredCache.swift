@@ -185,7 +185,7 @@ final class TieredCache: SharedCacheEngine {
         if try isOutdated(key, present) { try commit() }
       }
     }
-    withKnown { $0.noteNoOlderEntry(key, held, hasEntry: isUsable == true) }
+    if isUsable != true { withKnown { $0.forgetUnlessSeen(key, held) } }
   }
 
   /// Whether this machine still has an entry that must not be used. The key must be locked.

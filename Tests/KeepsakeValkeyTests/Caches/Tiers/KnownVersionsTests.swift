@@ -227,15 +227,13 @@ import Testing
       { known, version in _ = known.state(of: "k", version, nil, isUse: false) },
     ]
     _ = known.noteMessage("k", .entry(version(1)), 1)
-    known.noteNoOlderEntry("k", .entry(version(1)), hasEntry: true)
-    #expect(known.held("k") != nil)
-    known.noteNoOlderEntry("k", .entry(version(1)), hasEntry: false)
+    known.forgetUnlessSeen("k", .entry(version(1)))
     #expect(known.held("k") == nil)
     for (number, call) in calls.enumerated() {
       let version = version(UInt64(number) + 2)
       _ = known.noteMessage("k", .entry(version), version.number)
       call(&known, version)
-      known.noteNoOlderEntry("k", .entry(version), hasEntry: false)
+      known.forgetUnlessSeen("k", .entry(version))
       #expect(known.held("k") != nil, "a call has returned it: \(number)")
     }
   }
@@ -244,10 +242,10 @@ import Testing
   @Test mutating func messageDuringACallIsRemembered() {
     let call = known.begin("k")
     _ = known.noteMessage("k", .entry(version(2)), 2)
-    known.noteNoOlderEntry("k", .entry(version(2)), hasEntry: false)
+    known.forgetUnlessSeen("k", .entry(version(2)))
     #expect(known.held("k") != nil)
     known.end(call)
-    known.noteNoOlderEntry("k", .entry(version(2)), hasEntry: false)
+    known.forgetUnlessSeen("k", .entry(version(2)))
     #expect(known.held("k") == nil)
   }
 
@@ -256,7 +254,6 @@ import Testing
     let padding = String(repeating: "x", count: isLong ? 1 << 20 : 0)
     let count = isLong ? 20 : KnownVersions.capacity + 1
     #expect(isNoted(1))
-    known.noteNoOlderEntry("k", .entry(version(1)), hasEntry: true)
     #expect(isNoted(2, of: "l"))
     known.noteUnsent(.entry(unsent), "u")
     let early = known.begin("m")
