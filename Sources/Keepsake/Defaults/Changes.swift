@@ -65,11 +65,6 @@ extension Defaults {
       }
 
       /// Waits for the next value; nil if the task is cancelled or the suite cannot be watched.
-      public mutating func next() async -> Value? {
-        await next(isolation: nil)
-      }
-
-      /// Waits for the next value; nil if the task is cancelled or the suite cannot be watched.
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Value? {

@@ -396,14 +396,31 @@ extension Defaults {
     suite(key.suite).changes(key, initial: initial)
   }
 
-  /// The keys of a suite whose values this and other processes change; see ``SuiteChanges``.
+  /// The keys of a suite whose values this and other processes change.
   ///
   /// ```swift
-  /// for await keys in Defaults.changes(suite: "team") { print(keys) }
+  /// for await keys in Defaults.changes(suite: "team") {
+  ///   if keys.contains("theme") { applyTheme() }
+  /// }
   /// ```
   ///
+  /// Each element is the set of keys whose values differ from those at the previous element, or,
+  /// for the first element, at the call that made the sequence: keys that were added, changed or
+  /// removed. Several changes may be combined into one element. A value that was changed back, or
+  /// stored again unchanged, does not count. No element is empty.
+  ///
+  /// The sequence can be used from any thread and by several loops, each of which gets every
+  /// change. It uses no processor time while it waits. After a change it compares the values that
+  /// were set since the last element, and all values of the suite only if some were removed.
+  /// Changes in quick succession are combined: a loop looks at most five times in ten milliseconds.
+  /// A suite that cannot be read counts as unchanged, and the error is reported to
+  /// ``StorageSystem/onFailure``. Keys that differ only in Unicode normalization (NFC and NFD) are
+  /// one element of the set. For the values of one key, see ``Changes``.
+  ///
   /// - Returns: A sequence that ends when its task is cancelled.
-  public static func changes(suite: Suite = .standard) -> SuiteChanges {
+  public static func changes(
+    suite: Suite = .standard
+  ) -> some AsyncSequence<Set<String>, Never> & Sendable {
     self.suite(suite).changes()
   }
 }

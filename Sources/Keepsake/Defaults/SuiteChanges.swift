@@ -1,124 +1,94 @@
-extension Defaults {
-  /// The keys of a suite whose values this and other processes change.
-  ///
-  /// Each element is the set of keys whose values differ from those at the previous element, or,
-  /// for the first element, at the call that made the sequence: keys that were added, changed or
-  /// removed. Several changes may be combined into one element. A value that was changed back, or
-  /// stored again unchanged, does not count. No element is empty.
-  ///
-  /// ```swift
-  /// for await keys in Defaults.changes(suite: "team") {
-  ///   if keys.contains("theme") { applyTheme() }
-  /// }
-  /// ```
-  ///
-  /// The sequence can be used from any thread and by several loops, each of which gets every
-  /// change. A loop ends when its task is cancelled. It uses no processor time while it waits.
-  /// After a change it compares the values that were set since the last element, and all values of
-  /// the suite only if some were removed. Changes in quick succession are combined: a loop looks at
-  /// most five times in ten milliseconds. A suite that cannot be read counts as
-  /// unchanged, and the error is reported to ``StorageSystem/onFailure``. Keys that differ only in
-  /// Unicode normalization (NFC and NFD) are one element of the set. For the values of one key, see
-  /// ``Changes``.
-  public struct SuiteChanges: AsyncSequence, Sendable {
-    private let store: Store
-    private let initial: Known?
+/// The keys of a suite whose values change, as ``Defaults/changes(suite:)`` describes.
+struct SuiteChanges: AsyncSequence, Sendable {
+  private let store: Defaults.Store
+  private let initial: Known?
 
-    init(_ store: Store) {
+  init(_ store: Defaults.Store) {
+    self.store = store
+    var known: Known?
+    _ = Self.update(&known, from: store)
+    initial = known
+  }
+
+  /// The values of the suite at one moment.
+  fileprivate struct Known: Sendable {
+    var values = ByteKeyedDictionary<StoredValue>()
+    /// Stands for the moment; see ``ValueEngine/changedValues(since:)``.
+    var version: UInt64?
+
+    init(_ all: ChangedValues) {
+      for (key, value) in all.values { values.set(key, value) }
+      version = all.version
+    }
+
+    /// Applies changes, and returns the keys whose values differ from those before.
+    mutating func apply(_ changes: ChangedValues) -> Set<String> {
+      var keys: Set<String> = []
+      for (key, value) in changes.values where values[key] != value {
+        keys.insert(key)
+        if !changes.isComplete { values.set(key, value) }
+      }
+      if changes.isComplete {
+        let current = Known(changes)
+        for key in values.keys where current.values[key] == nil { keys.insert(key) }
+        self = current
+      }
+      version = changes.version
+      return keys
+    }
+  }
+
+  /// Brings `known` up to date.
+  ///
+  /// - Returns: The keys whose values have changed since it was; none for the first time. If the
+  ///   suite cannot be read, that is reported, and it counts as unchanged.
+  private static func update(_ known: inout Known?, from store: Defaults.Store) -> Set<String> {
+    do throws(StorageError) {
+      let changes = try store.engine.get().changedValues(since: known?.version)
+      if let keys = known?.apply(changes) { return keys }
+      known = Known(changes)
+    } catch {
+      store.report(error.inContext(of: "changes"))
+    }
+    return []
+  }
+
+  func makeAsyncIterator() -> Iterator {
+    Iterator(store, known: initial)
+  }
+
+  struct Iterator: AsyncIteratorProtocol {
+    private let store: Defaults.Store
+    /// The values at the last element; nil until the suite can be read.
+    private var known: Known?
+    private var signals: ChangeSignals
+
+    fileprivate init(_ store: Defaults.Store, known: Known?) {
       self.store = store
-      var known: Known?
-      _ = Self.update(&known, from: store)
-      initial = known
+      self.known = known
+      signals = ChangeSignals(of: store)
     }
 
-    /// The values of the suite at one moment.
-    fileprivate struct Known: Sendable {
-      var values = ByteKeyedDictionary<StoredValue>()
-      /// Stands for the moment; see ``ValueEngine/changedValues(since:)``.
-      var version: UInt64?
-
-      init(_ all: ChangedValues) {
-        for (key, value) in all.values { values.set(key, value) }
-        version = all.version
-      }
-
-      /// Applies changes, and returns the keys whose values differ from those before.
-      mutating func apply(_ changes: ChangedValues) -> Set<String> {
-        var keys: Set<String> = []
-        for (key, value) in changes.values where values[key] != value {
-          keys.insert(key)
-          if !changes.isComplete { values.set(key, value) }
-        }
-        if changes.isComplete {
-          let current = Known(changes)
-          for key in values.keys where current.values[key] == nil { keys.insert(key) }
-          self = current
-        }
-        version = changes.version
-        return keys
-      }
-    }
-
-    /// Brings `known` up to date.
-    ///
-    /// - Returns: The keys whose values have changed since it was; none for the first time. If the
-    ///   suite cannot be read, that is reported, and it counts as unchanged.
-    private static func update(_ known: inout Known?, from store: Store) -> Set<String> {
-      do throws(StorageError) {
-        let changes = try store.engine.get().changedValues(since: known?.version)
-        if let keys = known?.apply(changes) { return keys }
-        known = Known(changes)
-      } catch {
-        store.report(error.inContext(of: "changes"))
-      }
-      return []
-    }
-
-    /// Makes an iterator, which begins with the first change after the sequence was made.
-    public func makeAsyncIterator() -> Iterator {
-      Iterator(store, known: initial)
-    }
-
-    /// Returns one set of keys after another.
-    public struct Iterator: AsyncIteratorProtocol {
-      private let store: Store
-      /// The values at the last element; nil until the suite can be read.
-      private var known: Known?
-      private var signals: ChangeSignals
-
-      fileprivate init(_ store: Store, known: Known?) {
-        self.store = store
-        self.known = known
-        signals = ChangeSignals(of: store)
-      }
-
-      /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
-      /// watched.
-      public mutating func next() async -> Set<String>? {
-        await next(isolation: nil)
-      }
-
-      /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
-      /// watched.
-      public mutating func next(
-        isolation actor: isolated (any Actor)?
-      ) async throws(Never) -> Set<String>? {
-        // `self` is being modified while `signals` waits. The values are moved and not copied, so
-        // that changing one of them does not copy all.
-        var known = known
-        self.known = nil
-        defer { self.known = known }
-        return await signals.firstResult(isolation: actor) { [store] () -> Set<String>? in
-          let keys = SuiteChanges.update(&known, from: store)
-          return keys.isEmpty ? nil : keys
-        }
+    /// Waits for the next changed keys; nil if the task is cancelled or the suite cannot be
+    /// watched.
+    mutating func next(
+      isolation actor: isolated (any Actor)?
+    ) async throws(Never) -> Set<String>? {
+      // `self` is being modified while `signals` waits. The values are moved and not copied, so
+      // that changing one of them does not copy all.
+      var known = known
+      self.known = nil
+      defer { self.known = known }
+      return await signals.firstResult(isolation: actor) { [store] () -> Set<String>? in
+        let keys = SuiteChanges.update(&known, from: store)
+        return keys.isEmpty ? nil : keys
       }
     }
   }
 }
 
 extension Defaults.Store {
-  /// The keys whose values this and other processes change; see ``Defaults/SuiteChanges``.
+  /// The keys whose values this and other processes change; see ``Defaults/changes(suite:)``.
   ///
   /// ```swift
   /// for await keys in Defaults.suite("team").changes() { print(keys) }
@@ -127,5 +97,7 @@ extension Defaults.Store {
   /// No change after this call is missed.
   ///
   /// - Returns: A sequence that ends when its task is cancelled.
-  public func changes() -> Defaults.SuiteChanges { Defaults.SuiteChanges(self) }
+  public func changes() -> some AsyncSequence<Set<String>, Never> & Sendable {
+    SuiteChanges(self)
+  }
 }

@@ -17,10 +17,10 @@ extension DiskCache {
     /// Makes keys compare byte by byte.
     private let exactName: ExactString
     /// When an entry that is stored under this key expires.
-    public let expiry: Expiry
+    @usableFromInline let expiry: Expiry
     /// How long after its expiry a fetch returns an entry if producing a new one fails; nil
     /// disables this.
-    public let staleIfFailing: Duration?
+    @usableFromInline let staleIfFailing: Duration?
     /// The cache in which the value is stored.
     public let cache: Name
 

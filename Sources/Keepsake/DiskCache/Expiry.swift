@@ -33,17 +33,17 @@ extension DiskCache {
     /// The entry expires this many seconds after it was stored.
     public static func seconds(_ count: some BinaryInteger) -> Self { .seconds(Double(count)) }
     /// The entry expires this many minutes after it was stored.
-    public static func minutes(_ count: Double) -> Self { .after(.minutes(count)) }
+    public static func minutes(_ count: Double) -> Self { .seconds(count * 60) }
     /// The entry expires this many minutes after it was stored.
-    public static func minutes(_ count: some BinaryInteger) -> Self { .after(.minutes(count)) }
+    public static func minutes(_ count: some BinaryInteger) -> Self { .minutes(Double(count)) }
     /// The entry expires this many hours after it was stored.
-    public static func hours(_ count: Double) -> Self { .after(.hours(count)) }
+    public static func hours(_ count: Double) -> Self { .seconds(count * 3_600) }
     /// The entry expires this many hours after it was stored.
-    public static func hours(_ count: some BinaryInteger) -> Self { .after(.hours(count)) }
+    public static func hours(_ count: some BinaryInteger) -> Self { .hours(Double(count)) }
     /// The entry expires this many times 24 hours after it was stored.
-    public static func days(_ count: Double) -> Self { .after(.days(count)) }
+    public static func days(_ count: Double) -> Self { .seconds(count * 86_400) }
     /// The entry expires this many times 24 hours after it was stored.
-    public static func days(_ count: some BinaryInteger) -> Self { .after(.days(count)) }
+    public static func days(_ count: some BinaryInteger) -> Self { .days(Double(count)) }
     /// The entry expires this long after it was stored.
     ///
     /// ```swift

@@ -7,8 +7,7 @@
 /// Uses decimal units like disks and file managers (IEC 80000-13: 1 kB is 1,000 bytes), rounded to
 /// three digits.
 public struct ByteCount: Hashable, Sendable, CustomStringConvertible {
-  /// The number of bytes.
-  public let bytes: Int
+  private let bytes: Int
 
   /// Wraps a number of bytes.
   public init(_ bytes: Int) { self.bytes = bytes }

@@ -54,7 +54,8 @@ extension Folder {
     }
   }
 
-  /// The number of bytes that can still be written to the folder's file system.
+  /// The number of bytes that can still be written to the folder's file system. `save` checks that
+  /// before it writes a large value.
   public var freeSpace: Int {
     get throws(StorageError) {
       try perform("freeSpace", "") { directory throws(StorageError) in
@@ -63,13 +64,9 @@ extension Folder {
     }
   }
 
-  /// Throws if the given number of bytes cannot be written; call it before a large write. Below 1
-  /// MiB nothing is checked, because the write itself fails as quickly.
-  ///
-  /// `save` checks large values itself.
-  ///
-  /// - Throws: ``StorageError`` of code `diskFull`, which says how much space is missing.
-  public func requireFreeSpace(_ bytes: Int) throws(StorageError) {
+  /// Throws if a large value cannot be written. Below 1 MiB nothing is checked, because the write
+  /// itself fails as quickly.
+  func requireFreeSpace(_ bytes: Int) throws(StorageError) {
     try perform("requireFreeSpace", "") { directory throws(StorageError) in
       try Self.requireFreeSpace(bytes, at: FileSystem.existingPath(directory.path))
     }

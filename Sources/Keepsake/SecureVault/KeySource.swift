@@ -102,23 +102,17 @@ extension SecureVault.Protection: CustomStringConvertible {
   }
 }
 
-extension SecureVault.KeySource: CustomStringConvertible, CustomDebugStringConvertible,
-  CustomReflectable
-{
-  /// The kind of source, and its name if it has one; never its secret.
-  public var description: String {
-    let protection: SecureVault.Protection =
-      switch kind {
-      case .keyFile: .keyFile
-      case .passphrase: .passphrase
-      case .credential(let name): .credential(name)
-      case .closure(let name, _): .closure(name)
-      }
-    return protection.description
+extension SecureVault.KeySource: CustomReflectable {
+  var protection: SecureVault.Protection {
+    switch kind {
+    case .keyFile: .keyFile
+    case .passphrase: .passphrase
+    case .credential(let name): .credential(name)
+    case .closure(let name, _): .closure(name)
+    }
   }
-  /// The same as ``description``.
-  public var debugDescription: String { description }
-  /// Empty, so that `dump` shows no secret.
+
+  /// Empty, so that `print` and `dump` show no secret.
   public var customMirror: Mirror { Mirror(self, children: []) }
 }
 

@@ -6,9 +6,8 @@ extension SecureVault {
   /// ```swift
   /// for opener in try SecureVault.shared.openers where opener.isRecovery { print(opener) }
   /// ```
-  public struct Opener: Hashable, Sendable, Identifiable, CustomStringConvertible {
-    /// The kinds of openers.
-    public enum Kind: Hashable, Sendable {
+  public struct Opener: Hashable, Sendable, CustomStringConvertible {
+    package enum Kind: Hashable, Sendable {
       /// The key source that protects the vault.
       case keySource(Protection)
       /// A code that ``Store/addRecovery()`` returned.
@@ -18,9 +17,8 @@ extension SecureVault {
     }
 
     /// Distinguishes the openers of a vault. It is random, and reveals nothing about the secret.
-    public let id: String
-    /// The kind of opener.
-    public let kind: Kind
+    package let id: String
+    package let kind: Kind
 
     init(_ slot: KeySlot) {
       id = slot.id
@@ -40,7 +38,7 @@ extension SecureVault {
       return true
     }
 
-    /// The kind, and for a recovery its ``id``.
+    /// The kind, and for a recovery a random name that distinguishes it.
     public var description: String {
       switch kind {
       case .keySource(let protection): protection.description

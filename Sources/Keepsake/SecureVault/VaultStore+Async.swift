@@ -20,31 +20,5 @@ extension SecureVault.Store {
     nonisolated(unsafe) let body = body
     return try await BlockingWork.run { try body(self) }
   }
-
-  /// Calls ``unlock(passphrase:rememberFor:)`` on a thread of the library.
-  ///
-  /// ```swift
-  /// try await SecureVault.shared.unlockInBackground(passphrase: typed)
-  /// ```
-  ///
-  /// - Throws: What ``unlock(passphrase:rememberFor:)`` throws, or `CancellationError` if the task
-  ///   was cancelled before the call started.
-  public func unlockInBackground(
-    passphrase: String? = nil, rememberFor period: Duration? = nil
-  ) async throws {
-    try await perform { store in try store.unlock(passphrase: passphrase, rememberFor: period) }
-  }
-
-  /// Calls ``protect(with:)`` on a thread of the library.
-  ///
-  /// ```swift
-  /// try await SecureVault.shared.protectInBackground(with: .passphrase(typed))
-  /// ```
-  ///
-  /// - Throws: What ``protect(with:)`` throws, or `CancellationError` if the task was cancelled
-  ///   before the call started.
-  public func protectInBackground(with source: SecureVault.KeySource) async throws {
-    try await perform { store in try store.protect(with: source) }
-  }
 }
 #endif

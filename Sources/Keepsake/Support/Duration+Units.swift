@@ -7,30 +7,24 @@ extension Duration {
   /// SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15))
   /// ```
   ///
-  /// Extremely large numbers become the limit of `Int64.max` seconds, and NaN becomes zero. The
-  /// same goes for `hours` and `days`.
+  /// Extremely large numbers become the limit of `Int64.max` seconds. The same goes for `hours` and
+  /// `days`.
   @_disfavoredOverload
-  public static func minutes(_ count: Double) -> Duration { Duration(saturating: count * 60) }
-
-  /// This many minutes.
-  @_disfavoredOverload
-  public static func minutes(_ count: some BinaryInteger) -> Duration { .minutes(Double(count)) }
+  public static func minutes(_ count: some BinaryInteger) -> Duration {
+    Duration(saturating: Double(count) * 60)
+  }
 
   /// This many hours.
   @_disfavoredOverload
-  public static func hours(_ count: Double) -> Duration { Duration(saturating: count * 3_600) }
-
-  /// This many hours.
-  @_disfavoredOverload
-  public static func hours(_ count: some BinaryInteger) -> Duration { .hours(Double(count)) }
+  public static func hours(_ count: some BinaryInteger) -> Duration {
+    Duration(saturating: Double(count) * 3_600)
+  }
 
   /// This many times 24 hours.
   @_disfavoredOverload
-  public static func days(_ count: Double) -> Duration { Duration(saturating: count * 86_400) }
-
-  /// This many times 24 hours.
-  @_disfavoredOverload
-  public static func days(_ count: some BinaryInteger) -> Duration { .days(Double(count)) }
+  public static func days(_ count: some BinaryInteger) -> Duration {
+    Duration(saturating: Double(count) * 86_400)
+  }
 }
 
 // Arithmetic on durations traps when it overflows, and so does `components` for most of them: these

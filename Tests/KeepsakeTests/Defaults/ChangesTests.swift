@@ -216,11 +216,11 @@ import Testing
     Defaults.set(1, forKey: "set", suite: suite)
     Defaults.set(1, forKey: "kept", suite: suite)
     Defaults.set(1, forKey: "elsewhere", suite: "elsewhere")
-    #expect(await changes.next() == ["changed", "removed", "set"])
+    #expect(await changes.next(isolation: nil) == ["changed", "removed", "set"])
     Defaults.update("set", default: 0, suite: suite) { $0 += 1 }
-    #expect(await changes.next() == ["set"])
+    #expect(await changes.next(isolation: nil) == ["set"])
     Defaults.removeAll(suite: suite)
-    #expect(await changes.next() == ["kept", "changed", "set"])
+    #expect(await changes.next(isolation: nil) == ["kept", "changed", "set"])
   }
 
   /// A loop over 10,000 keys must not compare all of them after each set.
@@ -269,7 +269,7 @@ import Testing
         }
       }
       let keys = Set(values.keys).union(new.keys).filter { values[$0] != new[$0] }
-      if !keys.isEmpty { #expect(await changes.next() == keys) }
+      if !keys.isEmpty { #expect(await changes.next(isolation: nil) == keys) }
       values = new
     }
   }
@@ -283,18 +283,18 @@ import Testing
     Defaults.remove("restored")
     Defaults.set(1, forKey: "restored")
     Defaults.set("1", forKey: "type")
-    #expect(await changes.next() == ["type"])
+    #expect(await changes.next(isolation: nil) == ["type"])
     Defaults.set(1, forKey: "type")
-    #expect(await changes.next() == ["type"])
+    #expect(await changes.next(isolation: nil) == ["type"])
   }
 
   @Test func deliversChangesBeforeTheFirstNext() async {
     let sequence = Defaults.shared.changes()
     Defaults.set("early", forKey: "k")
     var changes = sequence.makeAsyncIterator()
-    #expect(await changes.next() == ["k"])
+    #expect(await changes.next(isolation: nil) == ["k"])
     var late = sequence.makeAsyncIterator()
-    #expect(await late.next() == ["k"], "each loop gets every change")
+    #expect(await late.next(isolation: nil) == ["k"], "each loop gets every change")
   }
 
   @Test func cancellationEndsTheLoop() async throws {
@@ -327,7 +327,7 @@ import Testing
       isUnreadable.withLock { $0 = true }
       // Outside the fault plan, as in another process.
       try await Task.detached { try other.set(2, forKey: "other") }.value
-      return await changes.next()
+      return await changes.next(isolation: nil)
     }
     #expect(keys == ["other"])
     #expect(failures.all.map(\.operation) == ["Defaults.changes"])
@@ -351,10 +351,10 @@ extension OneAtATime {
       var changes = store.changes().makeAsyncIterator()
       for number in 1...20 {
         #expect(try peer.ask("set k\(number) \(number)") == "ok")
-        #expect(await changes.next() == ["k\(number)"])
+        #expect(await changes.next(isolation: nil) == ["k\(number)"])
       }
       #expect(try peer.ask("clear") == "ok")
-      #expect(await changes.next() == Set((1...20).map { "k\($0)" }))
+      #expect(await changes.next(isolation: nil) == Set((1...20).map { "k\($0)" }))
     }
   }
 }

@@ -70,7 +70,7 @@ import Testing
 
   @Test(arguments: [
     DiskCache.Expiry.seconds(0), .seconds(-1), .minutes(-0.0), .hours(-.infinity), .days(.nan),
-    .idle(.seconds(0)), .idle(.days(-1)), .idle(.minutes(.nan)), .date(.distantPast), .date(.now),
+    .idle(.seconds(0)), .idle(.days(-1)), .idle(.days(Int.min)), .date(.distantPast), .date(.now),
     .date(Date(timeIntervalSince1970: -.infinity)), .date(Date(timeIntervalSince1970: .nan)),
     .after(.zero), .after(.seconds(Int64.min)), .idle(.nanoseconds(-1)),
     .after(.nanoseconds(0.4)), .after(.seconds(Int64.min) * 9), .seconds(Int64.min),
@@ -86,7 +86,7 @@ import Testing
 
   @Test(arguments: [
     DiskCache.Expiry.never, .seconds(.infinity), .days(1e300), .hours(.greatestFiniteMagnitude),
-    .idle(.days(.infinity)), .idle(.minutes(1e200)), .date(.distantFuture),
+    .idle(.days(Int.max)), .idle(.minutes(UInt64.max)), .date(.distantFuture),
     .date(Date(timeIntervalSince1970: .infinity)), .after(.seconds(Int64.max)),
     .after(.seconds(Int64.max) * 9), .idle(.seconds(Int64.max) * 9), .days(Int64.max),
   ])
@@ -103,7 +103,7 @@ import Testing
     (DiskCache.Expiry.seconds(90), 90.0), (.minutes(1.5), 90), (.hours(2), 7_200),
     (.days(7), 604_800), (.idle(.seconds(90)), 90), (.idle(.minutes(30)), 1_800),
     (.idle(.hours(2)), 7_200), (.idle(.days(1)), 86_400),
-    (.after(.milliseconds(90_500)), 90.5), (.after(.minutes(1.5)), 90), (.idle(.hours(0.5)), 1_800),
+    (.after(.milliseconds(90_500)), 90.5), (.after(.minutes(2)), 120),
   ])
   func expiredEntryIsMissingForAllCalls(expiry: DiskCache.Expiry, seconds: Double) throws {
     try expectExpired(expiry, after: seconds)

@@ -29,8 +29,8 @@ import Testing
   }
 
   private func unlock(typed: String) async throws {
-    try await SecureVault.shared.unlockInBackground(passphrase: typed)
-    try await SecureVault.shared.protectInBackground(with: .passphrase(typed))
+    try await SecureVault.shared.perform { try $0.unlock(passphrase: typed) }
+    try await SecureVault.shared.perform { try $0.protect(with: .passphrase(typed)) }
   }
 
   @Test func aTaskFollowsASetting() async throws {

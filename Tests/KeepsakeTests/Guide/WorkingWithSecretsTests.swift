@@ -124,7 +124,6 @@ extension WorkingWithSecretsTests {
     #expect(SecureVault.protect(with: .passphrase(typed)))
     guard SecureVault.unlock(passphrase: typed, rememberFor: .minutes(15)) else { return }
     guard try SecureVault.shared.unlockAtTerminal(rememberFor: .hours(1)) else { return }
-    try await SecureVault.shared.unlockInBackground(passphrase: typed, rememberFor: .hours(1))
     #expect(!SecureVault.isLocked)
     let code = try SecureVault.shared.addRecovery()
     print("Keep this code on paper:", try SecureVault.shared.addRecovery())

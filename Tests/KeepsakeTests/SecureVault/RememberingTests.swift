@@ -49,20 +49,6 @@ struct RememberingTests {
     #expect(try make().isLocked)
   }
 
-  @Test func theBackgroundFormRemembersToo() async throws {
-    let first = make()
-    await #expect {
-      try await first.unlockInBackground(passphrase: "staple", rememberFor: .hours(1))
-    } throws: {
-      ($0 as? StorageError)?.code == .wrongPassphrase
-    }
-    #expect(try make().isLocked && Keyring.find(keyName) == nil)
-    try await first.unlockInBackground(passphrase: "correct horse", rememberFor: .hours(1))
-    #expect(try first.get("k") == "v" && make().get("k") == "v")
-    try make().lock()
-    #expect(try make().isLocked)
-  }
-
   @Test func theKeyIsOnlyForPossessorsAndExpires() throws {
     let store = make()
     try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))

@@ -143,32 +143,34 @@ import Testing
   @Test func protectsAndUnlocksInTheBackground() async throws {
     let store = SecureVault.shared
     try store.set("tok", forKey: "token")
-    try await store.protectInBackground(
-      with: .passphrase("one", logN: QuickPassphrases.logN))
+    try await store.perform {
+      try $0.protect(with: .passphrase("one", logN: QuickPassphrases.logN))
+    }
     #expect(SecureVault.protection == .passphrase)
     try store.lock()
-    await #expect { try await store.unlockInBackground(passphrase: "two") } throws: {
+    await #expect { try await store.perform { try $0.unlock(passphrase: "two") } } throws: {
       ($0 as? StorageError)?.code == .wrongPassphrase
     }
     #expect(SecureVault.isLocked)
-    try await store.unlockInBackground(passphrase: "one")
+    try await store.perform { try $0.unlock(passphrase: "one") }
     #expect(SecureVault.get("token") == "tok")
-    try await store.protectInBackground(with: .keyFile)
+    try await store.perform { try $0.protect(with: .keyFile) }
     #expect(try store.protection == .keyFile)
   }
 
   @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyInTheBackground() async throws {
     let store = SecureVault.shared
-    try await store.protectInBackground(
-      with: .passphrase("one", logN: QuickPassphrases.logN))
+    try await store.perform {
+      try $0.protect(with: .passphrase("one", logN: QuickPassphrases.logN))
+    }
     let header = try store.folderURL.appending(path: "vault.hdr").path
     let name = try Keyring.name(ofHeader: header)
     try store.lock()
     await #expect(throws: StorageError.self) {
-      try await store.unlockInBackground(passphrase: "two", rememberFor: .hours(1))
+      try await store.perform { try $0.unlock(passphrase: "two", rememberFor: .hours(1)) }
     }
     #expect(SecureVault.isLocked && Keyring.find(name) == nil)
-    try await store.unlockInBackground(passphrase: "one", rememberFor: .hours(1))
+    try await store.perform { try $0.unlock(passphrase: "one", rememberFor: .hours(1)) }
     #expect(!SecureVault.isLocked && Keyring.find(name) != nil)
     try store.lock()
     #expect(Keyring.find(name) == nil)
@@ -178,7 +180,7 @@ import Testing
     let store = SecureVault.shared
     let task = Task {
       withUnsafeCurrentTask { $0?.cancel() }
-      try await store.unlockInBackground(passphrase: "one", rememberFor: .hours(1))
+      try await store.perform { try $0.unlock(passphrase: "one", rememberFor: .hours(1)) }
     }
     await #expect(throws: CancellationError.self) { try await task.value }
   }

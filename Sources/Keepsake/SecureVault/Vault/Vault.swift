@@ -206,14 +206,14 @@ struct VaultOptions: Sendable {
   /// See ``SecureVault/Store/maxWorkFactor``.
   var maxLogN = PassphraseWorkBudget.defaultMaxLogN
 
-  var hasStandardSources: Bool { sourceNames == VaultOptions().sourceNames }
+  var hasStandardSources: Bool { kinds == VaultOptions().kinds }
 
   /// Whether both have the same kinds and names of sources, and both or neither ask the user.
   func isSame(as other: Self) -> Bool {
-    sourceNames == other.sourceNames && (authenticate == nil) == (other.authenticate == nil)
+    kinds == other.kinds && (authenticate == nil) == (other.authenticate == nil)
   }
 
-  private var sourceNames: [String] { sources.map(\.description) }
+  private var kinds: [SecureVault.Protection] { sources.map(\.protection) }
 }
 
 /// The state of a vault in this process.

@@ -87,7 +87,7 @@ extension Caller {
     DiskCache.set(1, forKey: "k", expiry: .days(Double(week)))
     let lifetime: Duration = .minutes(30)
     DiskCache.set(1, forKey: "k", expiry: .idle(lifetime))
-    check(lifetime == .seconds(1_801) && .hours(0.5) == Duration.seconds(1_800))
+    check(lifetime == .seconds(1_801) && .hours(1) == Duration.seconds(3_600))
     let rule = week > 5 ? DiskCache.Expiry.never : .hours(1)
     DiskCache.set(1, forKey: "k", expiry: rule)
     DiskCache.set(1, forKey: "k", expiry: week > 5 ? .seconds(0) : .never)

@@ -30,7 +30,7 @@ extension Caller {
     }
     var storeNames = Defaults.shared.changes().makeAsyncIterator()
     Defaults.set(1, forKey: "k")
-    check(await storeNames.next()?.contains("k") == true)
+    check(await storeNames.next(isolation: nil)?.contains("k") == true)
     let updater = Task {
       while !Task.isCancelled {
         Preferences().$size.update { $0 += 1 }

@@ -94,11 +94,11 @@ import Testing
       var keys = store.changes().makeAsyncIterator()
       try two.set(Data("16".utf8), forKey: "size")
       #expect(await sizes.next() == 16)
-      #expect(await keys.next() == ["size"])
+      #expect(await keys.next(isolation: nil) == ["size"])
       _ = try two.apply(
         [entry("size", nil), entry("theme", "\"dark\"")], ifCurrent: [])
       #expect(await sizes.next() == 0)
-      #expect(await keys.next() == ["size", "theme"])
+      #expect(await keys.next(isolation: nil) == ["size", "theme"])
     }
   }
 
