@@ -41,9 +41,13 @@ extension ReadableFile where Self: ~Copyable {
   }
 
   /// Reads `count` bytes from `offset` on; fewer only if the file ends there.
+  ///
+  /// - Throws: An error for more bytes than a store writes at once: a file may claim any size, and
+  ///   the memory for it might not be there.
   func read(from offset: Int, count: Int) throws(StorageError) -> [UInt8] {
     // All empty arrays share one buffer, which the initializer below would write to.
     guard count > 0 else { return [] }
+    guard count <= UInt32.max else { throw .tooLarge(path, count) }
     var failure: StorageError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       do throws(StorageError) {

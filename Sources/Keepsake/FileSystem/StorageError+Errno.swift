@@ -14,8 +14,13 @@ extension StorageError {
       switch errno {
       case ENOENT:
         (.notFound, "there is no such file or directory", "Check the path.")
-      case EACCES, EPERM:
+      case EACCES:
         (.accessDenied, "access denied", "Check the owner and the mode of the path.")
+      case EPERM:
+        (
+          .accessDenied, "access denied",
+          "Check the owner, the mode and the attributes (lsattr) of the path."
+        )
       case EROFS:
         (
           .accessDenied, "the file system is read-only",
@@ -66,6 +71,8 @@ extension StorageError {
           .system(errno), "the file system has lost its server",
           "Mount the file system again, then try again."
         )
+      case ESPIPE:
+        (.system(errno), "the file is not a regular file", "Move the file away.")
       case EIO:
         (
           .system(errno), "the disk reported an error",
@@ -111,6 +118,13 @@ extension StorageError {
   /// A file must not be opened for writing.
   static func notPermitted(_ path: String) -> StorageError {
     StorageError(errno: EACCES, operation: "open", path: path)
+  }
+
+  static func tooLarge(_ path: String, _ count: Int) -> StorageError {
+    StorageError(
+      .misuse, operation: "read", path: path,
+      reason: "the file has \(ByteCount(count)), which is too much to read at once",
+      remedy: "Read a large value in chunks. Move a file away that you do not know.")
   }
 
   /// The system returned less of a file than its size.

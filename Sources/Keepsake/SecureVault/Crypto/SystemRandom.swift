@@ -12,14 +12,20 @@ enum SystemRandom {
   static func fill(_ memory: UnsafeMutableRawBufferPointer) throws(StorageError) {
     var rest = memory[part: 0...]
     while let start = rest.baseAddress, !rest.isEmpty {
-      let count = try systemCall(.random, "random bytes") {
-        Int(keepsake_random(start, rest.count))
-      }.get(.random, "random bytes")
-      guard count > 0 else {
-        throw StorageError(errno: EIO, operation: "random bytes", path: "random bytes")
+      let result = systemCall(.random, "random bytes") { Int(keepsake_random(start, rest.count)) }
+      switch result {
+      case .success(let count) where count > 0: rest = rest[part: min(count, rest.count)...]
+      case .success: throw unavailable(EIO)
+      case .failure(let error): throw unavailable(error.code)
       }
-      rest = rest[part: min(count, rest.count)...]
     }
+  }
+
+  private static func unavailable(_ errno: Int32) -> StorageError {
+    StorageError(
+      .system(errno), operation: SystemCall.random.rawValue,
+      reason: "the system gives no random bytes (getrandom: \(String(cString: strerror(errno))))",
+      remedy: "Allow the system call getrandom in the sandbox of this program.")
   }
 
   static func bytes(_ count: Int) throws(StorageError) -> [UInt8] {

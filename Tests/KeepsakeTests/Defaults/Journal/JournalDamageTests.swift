@@ -49,6 +49,22 @@ import Testing
     }
   }
 
+  /// As of a file that has a hole: memory for all of it could not be found.
+  @Test func aFileOfAnySizeIsAnError() throws {
+    let directory = try TemporaryDirectory()
+    let store = directory.store()
+    try store.set(1, forKey: "k")
+    let path = directory.file(Self.journal).path
+    #expect(truncate(path, 1 << 40) == 0)
+    let other = directory.store()
+    expectFailure(.misuse) { _ = try other.int("k") }
+    expectFailure(.misuse) { try other.set(2, forKey: "k") }
+    #expect(try FileSystem.status(path)?.size == 1 << 40)
+    // A store that knows where its records end goes on there.
+    try store.set(3, forKey: "k")
+    #expect(try other.int("k") == 3)
+  }
+
   @Test func aTruncatedFileIsDamagedAndKeepsItsWholeRecords() throws {
     let sample = try Self.sample()
     for count in Coverage.cases(Array(sample.indices), every: 3) {
