@@ -12,6 +12,14 @@ extension DiskCache {
   ) async throws -> some Any {
     try await produce()
   }
+
+  /// Completes the keys after `try await DiskCache.fetch(.`, before `staleFor:`.
+  @_disfavoredOverload @_documentation(visibility: private)
+  public static func fetch<T: Codable>(
+    _ key: Key<T>, staleFor: Duration, _ produce: () async throws -> Never
+  ) async throws -> some Any {
+    try await produce()
+  }
 }
 
 extension DiskCache.Store {
@@ -19,6 +27,14 @@ extension DiskCache.Store {
   @_disfavoredOverload @_documentation(visibility: private)
   public func fetch<T: Codable>(
     _ key: DiskCache.Key<T>, _ produce: () async throws -> Never
+  ) async throws -> some Any {
+    try await produce()
+  }
+
+  /// Completes the keys after `try await cache.fetch(.`, before `staleFor:`.
+  @_disfavoredOverload @_documentation(visibility: private)
+  public func fetch<T: Codable>(
+    _ key: DiskCache.Key<T>, staleFor: Duration, _ produce: () async throws -> Never
   ) async throws -> some Any {
     try await produce()
   }
