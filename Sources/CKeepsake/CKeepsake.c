@@ -169,6 +169,19 @@ int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size) {
 #endif
 }
 
+int keepsake_overwrite_in_place(int descriptor) {
+#ifdef FS_NOCOW_FL
+  int flags;
+  if (ioctl(descriptor, FS_IOC_GETFLAGS, &flags) != 0) return -1;
+  flags |= FS_NOCOW_FL;
+  return ioctl(descriptor, FS_IOC_SETFLAGS, &flags);
+#else
+  (void)descriptor;
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
 int keepsake_sync_file_system(int descriptor) {
 #ifdef __linux__
   return syncfs(descriptor);

@@ -55,6 +55,10 @@ int keepsake_clone(int target, int source);
 // file system cannot.
 int keepsake_reserve(int descriptor, uint64_t offset, uint64_t size);
 
+// Has a new file overwritten in place (FS_NOCOW_FL). Returns 0, or -1 with errno if the file system
+// always does that, or cannot.
+int keepsake_overwrite_in_place(int descriptor);
+
 // Writes everything to disk that the file system of an open file or directory has in memory.
 // Returns 0, or -1 with errno (ENOSYS where there is no such call).
 int keepsake_sync_file_system(int descriptor);

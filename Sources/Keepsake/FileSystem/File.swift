@@ -270,6 +270,12 @@ package final class File: ReadableFile, Sendable {
     return true
   }
 
+  /// Lets reserved blocks of a new file be written more than once on a full disk. btrfs would write
+  /// each time elsewhere. Other file systems need no such attribute, and have none.
+  func overwriteInPlace() {
+    _ = systemCall(.reserve, path, on: descriptor) { Int(keepsake_overwrite_in_place(descriptor)) }
+  }
+
   /// Sets the size, and frees the blocks that are reserved beyond it.
   func truncate(to size: Int) throws(StorageError) {
     try systemCall(.truncate, path, on: descriptor) { Int(ftruncate(descriptor, off_t(size))) }

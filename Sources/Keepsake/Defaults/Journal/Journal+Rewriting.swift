@@ -54,6 +54,7 @@ extension Journal {
   /// Makes a complete file, which will get the journal's name.
   func makeTemporaryFile(_ bytes: [UInt8], mode: UInt32) throws(StorageError) -> TemporaryFile {
     let temporary = try TemporaryFile.make(beside: location.target(), mode: mode)
+    temporary.file.overwriteInPlace()
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
     return temporary

@@ -60,6 +60,7 @@ final class JournalHandle: Sendable {
   func publish(_ word: JournalWord) throws(StorageError) {
     try withUnsafeBytes(of: word.bits) { bytes throws(StorageError) in
       guard storesWord else {
+        guard file.isWritable else { throw .notPermitted(file.path) }
         return try file.overwrite(bytes.bytes, at: JournalWord.offset, as: .publish)
       }
       // For a page that was written before, a store needs no new block.
