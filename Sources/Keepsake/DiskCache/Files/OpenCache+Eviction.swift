@@ -5,7 +5,7 @@ extension OpenCache {
   ///
   /// - Parameters:
   ///   - limit: The limit; nil if there is none any more.
-  ///   - isBrief: Whether a writer waits for this: then only for one small sample of the entries, and
+  ///   - isBrief: Whether a writer waits for this: then only for a small sample of the entries, and
   ///     not for what another process has locked.
   /// - Throws: The first error, after what else can be removed was removed.
   func evict(toFit limit: () -> Int?, isBrief: Bool) throws(StorageError) {
