@@ -112,10 +112,16 @@ extension Journal {
     _ temporary: inout TemporaryFile, for old: JournalHandle
   ) throws(StorageError) -> Bool {
     guard let path = try temporary.exchangeWithDestination() else { return true }
-    if let replaced = try FileSystem.status(path), replaced.isSameFile(as: old.status) {
-      return true
+    let failure: StorageError?
+    do throws(StorageError) {
+      if try FileSystem.status(path)?.isSameFile(as: old.status) == true { return true }
+      failure = nil
+    } catch {
+      failure = error
     }
+    // Also if it is not known which file that was: nothing has changed then.
     _ = try temporary.exchangeWithDestination()
+    if let failure { throw failure }
     return false
   }
 
