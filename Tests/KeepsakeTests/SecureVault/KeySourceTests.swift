@@ -48,6 +48,10 @@ import Testing
     #expect(try directory.secrets(environment: environment).get("k") == "v")
     #expect(try directory.secrets().protection == .credential("vault.key"))
     #expect(!FileManager.default.fileExists(atPath: directory.file("state/vault.key").path))
+    let other = #expect(throws: StorageError.self) {
+      try directory.secrets(environment: environment).protect(with: .credential("other"))
+    }
+    #expect(other?.failureReason?.contains(#"the credential "other" is missing"#) == true)
     // Without the credential the vault stays closed, and no key file is created instead.
     let missing = #expect(throws: StorageError.self) { try directory.secrets().get("k") }
     #expect(missing?.code == .locked && missing?.description.contains("LoadCredential") == true)

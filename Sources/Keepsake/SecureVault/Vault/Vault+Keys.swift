@@ -80,7 +80,7 @@ extension Vault {
     // No lock is held here: the source may be slow or ask the user.
     guard let secret = try newSecret(of: source) else {
       throw StorageError(
-        .misuse, operation: "protect", reason: "the \(source) is missing",
+        .misuse, operation: "protect", reason: "the \(source.protection) is missing",
         remedy: "Add a LoadCredential= line with its name to the systemd unit.")
     }
     for _ in 0..<Self.maxAttempts {
