@@ -227,6 +227,23 @@ import Testing
     #expect(failures.all.isEmpty, "\(failures.all)")
   }
 
+  /// Another user's file in a sticky directory may be written, but not replaced.
+  @Test func aFileThatMayNotBeReplacedIsFilled() throws {
+    let store = directory.store(failures: failures)
+    for number in 0..<100 { try store.set(number, forKey: "a") }
+    let path = directory.file(TemporaryDirectory.journal).path
+    let old = try #require(try FileSystem.status(path))
+    let plan = FaultPlan(decide: { event in
+      let isReplaced = event.path.hasSuffix("/" + TemporaryDirectory.journal)
+      return isReplaced && [.exchange, .rename].contains(event.call) ? .fail(EPERM) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.journal.compact() }
+    let new = try #require(try FileSystem.status(path))
+    #expect(new.isSameFile(as: old) && new.size < old.size)
+    #expect(try store.int("a") == 99 && directory.store().int("a") == 99)
+    #expect(try directory.names() == [TemporaryDirectory.journal] && failures.all.isEmpty)
+  }
+
   @Test func readersOfAJournalThatIsFilledKeepItsValues() throws {
     let writer = directory.store()
     try writer.set(1, forKey: "a")

@@ -94,8 +94,8 @@ extension Journal {
           try leave(old)
           return writer.forget()
         }
-      } catch  where error.code == .busy {
-        // A file that is mounted alone.
+      } catch  where error.code == .busy || error.code == .accessDenied {
+        // A file that is mounted alone, or another user's in a sticky directory.
         new = try fill(old, from: new, end: end)
       } catch {
         if !old.isLost { try? old.publish(word) }
