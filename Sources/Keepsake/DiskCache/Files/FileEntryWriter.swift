@@ -21,8 +21,11 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     name = try EntryName(key: key, rules: cache.rules)
     // Files of killed writers are large, and a program that is killed here each time must not fill
     // the disk before the daily sweep. One that cannot be removed is left to it.
-    try? cache.removeAbandonedFiles(
-      cache.fileNames(inSubdirectory: name.directory), inSubdirectory: name.directory)
+    let number = name.directory
+    if cache.cleanedDirectories.withLock({ $0.insert(number).inserted }) {
+      try? cache.removeAbandonedFiles(
+        cache.fileNames(inSubdirectory: number), inSubdirectory: number)
+    }
     temporary = try cache.makeTemporary(for: name)
   }
 
@@ -62,26 +65,31 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
     // Opened again, because the cache may have been emptied since the writer was made.
     let cache = try files.withOpenCacheForWriting { cache throws(StorageError) in
-      if cache.hasSameDirectory(as: self.cache) {
+      if self.cache.directory.isOpen, cache.hasSameDirectory(as: self.cache) {
         do throws(StorageError) {
           try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
           return cache
         } catch  where error.code == .notFound {}
       }
-      try copyTemporary(to: cache)
+      try copyTemporary(summary, to: cache)
       try cache.publish(&temporary, summary, as: name, key, options, hook: hook)
       return cache
     }
-    files.maintain(cache)
+    files.maintain(cache, added: count)
   }
 
   /// Writes the pieces again: the temporary file was deleted with its subdirectory, but is open.
-  private func copyTemporary(to cache: OpenCache) throws(StorageError) {
+  private func copyTemporary(
+    _ summary: PayloadSummary, to cache: OpenCache
+  ) throws(StorageError) {
     var old = try cache.makeTemporary(for: name)
     swap(&temporary, &old)
     self.cache = cache
     count = 0
     checksum = StreamChecksum()
     try append(contentsOf: old.file)
+    guard count == summary.size, checksum.value == summary.checksum else {
+      throw StorageError.prematureEnd(cache.directory.path(of: name.path))
+    }
   }
 }

@@ -29,6 +29,8 @@ final class OpenCache: Sendable {
   let evictionCandidates = Locked<[EvictionCandidate]>([])
   /// The subdirectories whose names, and those of the directories above, survive a power cut.
   let durableDirectories = Locked<Set<Int>>([])
+  /// The subdirectories from which the files of killed writers were removed.
+  let cleanedDirectories = Locked<Set<Int>>([])
 
   private let processGeneration = ForkGuard.generation
   /// Keep the writers of this process apart, which share the locks of a descriptor.
