@@ -254,8 +254,8 @@ extension DiskCache.Key<Article> {
   @Test func writersEvictFarBeyondTheLimit() throws {
     let store = DiskCache.shared
     for number in 0..<300 { try store.set(value, forKey: "k\(number)") }
-    try store.files.openCache()?.evict(toFit: { 30 * 8_192 }, isBrief: true)
-    #expect(try store.totalSize == 27 * 8_192)
+    try store.files.openCache()?.evict(bytes: 2 * 8_192, toFit: 30 * 8_192)
+    #expect(try store.totalSize == 298 * 8_192)
     store.sizeLimit = 30 * 8_192
     for number in 0..<300 {
       try store.set(value, forKey: "k\(number)")

@@ -8,22 +8,21 @@ extension FileCache {
     WallClock.now.subtractingSaturated(ledger.lastSweep) > Self.sweepInterval
   }
 
-  /// How long a set waits for the eviction of another thread, or for entries being written: long
-  /// enough for that thread to remove more than all writers add.
-  static let longestWaitForEviction = Duration.milliseconds(10)
-
   /// Evicts and sweeps after a write if that is due, in the background.
   ///
-  /// If the cache exceeds its size limit by more than a tenth, the caller takes part: it removes
-  /// some of the oldest entries of a small sample, however many there are.
-  func maintain(_ cache: OpenCache) {
+  /// If the cache exceeds its size limit by more than a tenth, the writer itself removes twice as
+  /// much as it has added, so that the cache shrinks however many write, and none of them waits.
+  ///
+  /// - Parameter added: The size of the payload.
+  func maintain(_ cache: OpenCache, added: Int) {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     guard let sizeLimit, mayEvict else { return }
-    var (totalSize, isSizeKnown) = ledger.totalSize
+    let (totalSize, isSizeKnown) = ledger.totalSize
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
-      evict(isBrief: true)
-      (totalSize, isSizeKnown) = ledger.totalSize
+      let bytes = cache.footprint(size: added, sidecar: Sidecar.headerSize)
+      // The eviction in the background fails as well, and reports it.
+      try? cache.evict(bytes: 2 * bytes, toFit: sizeLimit)
     }
     if totalSize > sizeLimit || !isSizeKnown { evictInBackground() }
   }
@@ -73,28 +72,22 @@ extension FileCache {
   func evictInBackground() {
     // A running eviction checks this flag when it has finished.
     if isEvictionDue.exchange(true, ordering: .sequentiallyConsistent) { return }
-    BackgroundWork.run { [self] in evict(isBrief: false) }
+    BackgroundWork.run { [self] in evict() }
   }
 
   /// Evicts entries, in one thread of this process at a time.
   ///
   /// If several processes evict at the same time, each stops once the total size is small enough.
   @inline(never)
-  private func evict(isBrief: Bool) {
+  private func evict() {
     repeat {
-      let result = evictionLock.withLock(
-        timeout: isBrief ? Self.longestWaitForEviction : .zero
-      ) { _ -> StorageError? in
-        if !isBrief { isEvictionDue.store(false, ordering: .sequentiallyConsistent) }
-        return evictOnce(isBrief: isBrief)
+      let result = evictionLock.withLockIfAvailable { _ -> StorageError? in
+        isEvictionDue.store(false, ordering: .sequentiallyConsistent)
+        return evictOnce()
       }
-      guard let failure = result else { break }
+      guard let failure = result else { return }
       if let failure { report(failure.inContext(of: "evict", path: paths.directory)) }
-    } while !isBrief && isEvictionDue.load(ordering: .sequentiallyConsistent)
-    // A job that found this thread evicting has ended.
-    if isBrief, isEvictionDue.exchange(false, ordering: .sequentiallyConsistent) {
-      evictInBackground()
-    }
+    } while isEvictionDue.load(ordering: .sequentiallyConsistent)
   }
 
   /// False for a second after an eviction has failed: each set would try it again.
@@ -104,13 +97,13 @@ extension FileCache {
   }
 
   /// Returns the failure.
-  private func evictOnce(isBrief: Bool) -> StorageError? {
+  private func evictOnce() -> StorageError? {
     // Another thread may have failed while this one waited for the lock.
     guard mayEvict else { return nil }
     do throws(StorageError) {
       try retryingIfRemoved { () throws(StorageError) in
         // A cache that was removed in the meantime is not created again for this.
-        if sizeLimit != nil { try openCache()?.evict(toFit: { sizeLimit }, isBrief: isBrief) }
+        if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
       }
       return nil
     } catch {

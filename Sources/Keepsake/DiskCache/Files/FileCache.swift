@@ -319,7 +319,7 @@ package final class FileCache: CacheEngine {
       try cache.write(payload, forKey: key, options, hook: hook)
       return cache
     }
-    maintain(cache)
+    maintain(cache, added: payload.bytes.count)
   }
 
   package func writeNoValue(
@@ -329,7 +329,7 @@ package final class FileCache: CacheEngine {
       try cache.writeNoValue(forKey: key, options, hook: hook)
       return cache
     }
-    maintain(cache)
+    maintain(cache, added: 0)
   }
 
   package func renew(

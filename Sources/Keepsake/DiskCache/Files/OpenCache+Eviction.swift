@@ -3,31 +3,47 @@ internal import Synchronization
 extension OpenCache {
   /// Removes the least recently used entries until nine tenths of the limit are left.
   ///
-  /// - Parameters:
-  ///   - limit: The limit; nil if there is none any more.
-  ///   - isBrief: Whether a writer waits for this: then only for a small sample of the entries, and
-  ///     not for what another process has locked.
+  /// - Parameter limit: The limit; nil if there is none any more.
   /// - Throws: The first error, after what else can be removed was removed.
-  func evict(toFit limit: () -> Int?, isBrief: Bool) throws(StorageError) {
+  func evict(toFit limit: () -> Int?) throws(StorageError) {
     var failure: StorageError?
-    try evict(toFit: limit, isBrief, &failure)
-    if let failure, !isBrief || failure.code != .timedOut { throw failure }
+    try evict(toFit: limit, &failure)
+    if let failure { throw failure }
   }
 
   @inline(never)
-  private func evict(
-    toFit limit: () -> Int?, _ isBrief: Bool, _ failure: inout StorageError?
-  ) throws(StorageError) {
+  private func evict(toFit limit: () -> Int?, _ failure: inout StorageError?) throws(StorageError) {
     guard let ledger else { return }
-    for _ in 0..<(isBrief ? 1 : 3) where failure == nil {
-      if !isBrief { attempt(&failure) { () throws(StorageError) in try countAgain() } }
+    for _ in 0..<3 where failure == nil {
+      attempt(&failure) { () throws(StorageError) in try countAgain(timeout: Self.longestWait) }
       let size = ledger.totalSize.bytes
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
-      if evictKnownEntries(toFit: limit, ledger, isBrief, &failure) { continue }
-      try evictOnce(toFit: limit, ledger, isBrief, &failure)
+      if evictKnownEntries(toFit: limit, ledger, &failure) { continue }
+      var unlimited = Int.max
+      try evictOnce(toFit: limit, ledger, 10_000, &unlimited, &failure)
     }
   }
+
+  /// Removes old entries of this many bytes, unless the cache fits before. Does not wait for what
+  /// other threads and processes have locked.
+  @inline(never)
+  func evict(bytes: Int, toFit limit: Int) throws(StorageError) {
+    guard let ledger else { return }
+    let target = CacheSizeLimit.evictionTarget(of: limit)
+    var (bytes, failure) = (bytes, StorageError?.none)
+    while bytes > 0, ledger.totalSize.bytes > target,
+      let candidate = evictionCandidates.withLock({ $0.popLast() })
+    {
+      let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
+      bytes -= isEvicted == true ? candidate.footprint : 0
+    }
+    if bytes > 0 { try evictOnce(toFit: limit, ledger, 1_000, &bytes, &failure) }
+    if let failure { throw failure }
+  }
+
+  /// How long a complete eviction waits for the writers of an entry.
+  private static let longestWait = Duration.milliseconds(100)
 
   /// The result of `body`; nil if it fails, so that the eviction goes on with other entries.
   @discardableResult
@@ -37,16 +53,22 @@ extension OpenCache {
     do throws(StorageError) {
       return try body()
     } catch {
-      failure = failure ?? error
+      // What is locked is in use, or of a process that has stopped. It is left to a later eviction.
+      if error.code != .timedOut { failure = failure ?? error }
       return nil
     }
   }
 
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
-  /// continues with the next subdirectories unless it is brief.
+  /// continues with the next subdirectories.
+  ///
+  /// - Parameters:
+  ///   - sampleSize: The number of entries in a sample.
+  ///   - most: How many bytes to remove at most; what is left of that.
   @inline(never)
   private func evictOnce(
-    toFit limit: Int, _ ledger: CacheLedger, _ isBrief: Bool, _ failure: inout StorageError?
+    toFit limit: Int, _ ledger: CacheLedger, _ sampleSize: Int, _ most: inout Int,
+    _ failure: inout StorageError?
   ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let totalSize = ledger.totalSize.bytes
@@ -55,8 +77,9 @@ extension OpenCache {
     var sample: [EvictionCandidate] = []
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
+    let isUnlimited = most == .max
     for (step, var subdirectory) in rotated.enumerated() {
-      if isBrief { subdirectory.timeout = FileCache.longestWaitForEviction }
+      subdirectory.timeout = isUnlimited ? Self.longestWait : .zero
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       for entry in scan?.entries ?? [] {
         let sidecar = attempt(&failure) { () throws(StorageError) in
@@ -69,26 +92,25 @@ extension OpenCache {
             lastUsed: lastUse(of: entry.name, entry.payload, sidecar)))
       }
       let isLast = step == subdirectories.count - 1
-      guard sample.count >= (isBrief ? 1_000 : 10_000) || isLast else { continue }
+      guard sample.count >= sampleSize || isLast else { continue }
       sample.sort { $0.lastUsed < $1.lastUsed }
       // The last used entry is kept even if it alone exceeds nine tenths.
       let goal = sample.last.map { $0.footprint > target ? limit : target } ?? target
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       var rest = sample[...]
-      let last = isBrief ? sample.count - Self.mostBriefRemovals : 0
-      while surplus > 0, rest.count > last, ledger.totalSize.bytes > goal,
-        let candidate = rest.popFirst()
-      {
+      while surplus > 0, most > 0, ledger.totalSize.bytes > goal, let candidate = rest.popFirst() {
         let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
-        surplus -= isEvicted == true ? candidate.footprint : 0
+        guard isEvicted == true else { continue }
+        surplus -= candidate.footprint
+        if !isUnlimited { most -= candidate.footprint }
       }
       // Only if the sample was the whole cache, no other entry is older.
       if isLast, isWhole {
         let oldest = rest.dropLast().prefix(Self.mostKnownEntries).reversed()
         evictionCandidates.withLock { $0 = Array(oldest) }
       }
-      if isBrief { return }
+      if most <= 0 { return }
       isWhole = false
       sample = []
     }
@@ -98,16 +120,13 @@ extension OpenCache {
   /// many of them can be evicted later without another scan. They take about 1 MB.
   private static let mostKnownEntries = 4_000
 
-  /// A writer adds one entry, so the cache shrinks also if all evict as few as this.
-  private static let mostBriefRemovals = 500
-
   /// Removes the least recently used entries that the last scan found.
   ///
   /// - Returns: Whether they were enough. Otherwise a scan is needed, also to remove what has
   ///   expired.
   @inline(never)
   private func evictKnownEntries(
-    toFit limit: Int, _ ledger: CacheLedger, _ isBrief: Bool, _ failure: inout StorageError?
+    toFit limit: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
   ) -> Bool {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
@@ -118,10 +137,7 @@ extension OpenCache {
       (0..<EntryName.directoryCount).allSatisfy({ ledger.earliestExpiry(in: $0) > now })
     else { return false }
     // Bounded by what is removed, because that may not be recorded.
-    var removals = 0
     while surplus > 0, ledger.totalSize.bytes > target {
-      if isBrief, removals == Self.mostBriefRemovals { break }
-      removals += 1
       guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
       let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
       surplus -= isEvicted == true ? candidate.footprint : 0

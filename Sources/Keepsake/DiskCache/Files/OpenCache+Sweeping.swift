@@ -26,12 +26,12 @@ extension OpenCache {
   /// Counts the subdirectories again whose sizes may be wrong. Changes nothing but the ledger.
   ///
   /// - Throws: The first error, after the other subdirectories were counted.
-  func countAgain() throws(StorageError) {
+  func countAgain(timeout: Duration? = nil) throws(StorageError) {
     guard let ledger else { return }
     var failure: StorageError?
     for number in 0..<EntryName.directoryCount where ledger.size(of: number).mayBeWrong {
       do throws(StorageError) {
-        try subdirectory(number, ledger).count()
+        try subdirectory(number, ledger, timeout: timeout).count()
       } catch {
         failure = failure ?? error
       }
@@ -49,8 +49,12 @@ extension OpenCache {
     }.map { subdirectory($0, ledger) }
   }
 
-  func subdirectory(_ number: Int, _ ledger: CacheLedger) -> CacheSubdirectory {
-    CacheSubdirectory(cache: self, ledger: ledger, number: number, timeout: timeout)
+  /// - Parameter timeout: How long to wait for the writers of an entry; nil for the usual time.
+  func subdirectory(
+    _ number: Int, _ ledger: CacheLedger, timeout: Duration? = nil
+  ) -> CacheSubdirectory {
+    CacheSubdirectory(
+      cache: self, ledger: ledger, number: number, timeout: timeout ?? self.timeout)
   }
 
   /// The numbers of the subdirectories that exist, and of links in their place.

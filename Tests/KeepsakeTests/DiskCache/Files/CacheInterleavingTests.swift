@@ -305,7 +305,7 @@ import Testing
     // The oldest entry, which another process has locked, stays.
     let (open, locked) = (try store.files.openCache(), try EntryName(key: "k0", rules: cache.rules))
     _ = try cache.withKeyLock(locked, timeout: .seconds(600)) { _ throws(StorageError) in
-      try open?.evict(toFit: { 15 * 8_192 }, isBrief: true)
+      try open?.evict { 15 * 8_192 }
     }
     #expect(try store.contains("k0") && store.totalSize <= 15 * 8_192)
     let (hasBegun, mayGoOn) = (ThreadGate(), ThreadGate())
@@ -319,7 +319,7 @@ import Testing
     }
     hasBegun.wait()
     try store.set(value, forKey: "new")
-    #expect(try store.totalSize == size + 8_192)
+    #expect(try store.totalSize == size - 8_192, "it removes twice as much as it adds")
     mayGoOn.open()
     try waitUntil("the eviction goes on") { try store.totalSize <= 5 * 8_192 }
     #expect(failures.all.isEmpty)

@@ -63,9 +63,7 @@ import Testing
     let limit = 20 * Self.footprint
     let cache = try #require(store.engine as? FileCache)
     let error = withUnreadable(call) {
-      expectFailure(.accessDenied) {
-        try cache.openCache()?.evict(toFit: { limit }, isBrief: false)
-      }
+      expectFailure(.accessDenied) { try cache.openCache()?.evict { limit } }
     }
     #expect(error?.path?.hasPrefix(path) == true)
     let rest = try store.keys()
