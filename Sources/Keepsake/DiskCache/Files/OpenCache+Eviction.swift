@@ -81,6 +81,7 @@ extension OpenCache {
     for (step, var subdirectory) in rotated.enumerated() {
       subdirectory.timeout = isUnlimited ? Self.longestWait : .zero
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
+      if scan == nil { isWhole = false }
       for entry in scan?.entries ?? [] {
         let sidecar = attempt(&failure) { () throws(StorageError) in
           try FileSystem.status(entry.name.sidecarPath, in: directory, withTimes: true)
