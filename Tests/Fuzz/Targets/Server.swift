@@ -143,7 +143,9 @@ private func encode(_ reply: Reply) -> [UInt8]? {
   check(back?.id == message.id && back?.version == message.version, "a version reads back")
   check(back?.name == message.name, "a name reads back")
   check(back?.changes?.removesAll == message.changes?.removesAll, "a removal of all reads back")
-  check(back?.changes?.entries == message.changes?.entries, "changes read back")
+  let (entries, others) = (back?.changes?.entries ?? [], message.changes?.entries ?? [])
+  check(entries.map { Array($0.key.utf8) } == others.map { Array($0.key.utf8) }, "keys read back")
+  check(entries.map(\.data) == others.map(\.data), "values read back")
 }
 
 private func encode(_ message: TableMessage) -> [UInt8] {
