@@ -20,8 +20,7 @@ extension OpenCache {
       // The limit after the size: what was stored under a raised limit is not evicted for the old.
       guard let limit = limit(), size > limit else { return }
       if evictKnownEntries(toFit: limit, ledger, &failure) { continue }
-      var unlimited = Int.max
-      try evictOnce(toFit: limit, ledger, 10_000, &unlimited, &failure)
+      try evictOnce(toFit: limit, ledger, &failure)
     }
   }
 
@@ -30,15 +29,12 @@ extension OpenCache {
   @inline(never)
   func evict(bytes: Int, toFit limit: Int) throws(StorageError) {
     guard let ledger else { return }
+    var failure: StorageError?
     let target = CacheSizeLimit.evictionTarget(of: limit)
-    var (bytes, failure) = (bytes, StorageError?.none)
-    while bytes > 0, ledger.totalSize.bytes > target,
-      let candidate = evictionCandidates.withLock({ $0.popLast() })
-    {
-      let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
-      bytes -= isEvicted == true ? candidate.footprint : 0
+    let rest = evictKnownEntries(of: bytes, downTo: target, ledger, &failure)
+    if rest > 0, ledger.totalSize.bytes > limit {
+      try evictOnce(toFit: limit, ledger, atMost: rest, &failure)
     }
-    if bytes > 0 { try evictOnce(toFit: limit, ledger, 1_000, &bytes, &failure) }
     if let failure { throw failure }
   }
 
@@ -62,12 +58,11 @@ extension OpenCache {
   /// Takes as many subdirectories as make a fair sample, removes their oldest entries, and
   /// continues with the next subdirectories.
   ///
-  /// - Parameters:
-  ///   - sampleSize: The number of entries in a sample.
-  ///   - most: How many bytes to remove at most; what is left of that.
+  /// - Parameter bytes: How many bytes to remove at most, from small samples and without waiting
+  ///   for anything that is locked; nil for as many as it takes.
   @inline(never)
   private func evictOnce(
-    toFit limit: Int, _ ledger: CacheLedger, _ sampleSize: Int, _ most: inout Int,
+    toFit limit: Int, _ ledger: CacheLedger, atMost bytes: Int? = nil,
     _ failure: inout StorageError?
   ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
@@ -77,9 +72,9 @@ extension OpenCache {
     var sample: [EvictionCandidate] = []
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
-    let isUnlimited = most == .max
+    var bytesLeft = bytes ?? .max
     for (step, var subdirectory) in rotated.enumerated() {
-      subdirectory.timeout = isUnlimited ? Self.longestWait : .zero
+      subdirectory.timeout = bytes == nil ? Self.longestWait : .zero
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       if scan == nil { isWhole = false }
       for entry in scan?.entries ?? [] {
@@ -93,25 +88,27 @@ extension OpenCache {
             lastUsed: lastUse(of: entry.name, entry.payload, sidecar)))
       }
       let isLast = step == subdirectories.count - 1
-      guard sample.count >= sampleSize || isLast else { continue }
+      guard sample.count >= (bytes == nil ? 10_000 : 1_000) || isLast else { continue }
       sample.sort { $0.lastUsed < $1.lastUsed }
       // The last used entry is kept even if it alone exceeds nine tenths.
       let goal = sample.last.map { $0.footprint > target ? limit : target } ?? target
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
       var rest = sample[...]
-      while surplus > 0, most > 0, ledger.totalSize.bytes > goal, let candidate = rest.popFirst() {
+      while surplus > 0, bytesLeft > 0, ledger.totalSize.bytes > goal,
+        let candidate = rest.popFirst()
+      {
         let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
         guard isEvicted == true else { continue }
         surplus -= candidate.footprint
-        if !isUnlimited { most -= candidate.footprint }
+        bytesLeft -= candidate.footprint
       }
       // Only if the sample was the whole cache, no other entry is older.
       if isLast, isWhole {
         let oldest = rest.dropLast().prefix(Self.mostKnownEntries).reversed()
         evictionCandidates.withLock { $0 = Array(oldest) }
       }
-      if most <= 0 { return }
+      if bytesLeft <= 0 { return }
       isWhole = false
       sample = []
     }
@@ -133,17 +130,29 @@ extension OpenCache {
     let knownSize = evictionCandidates.withLock { $0.reduce(0) { $0 + $1.footprint } }
     let now = WallClock.now
     // If the other entries alone exceed the target, one of them may be too large for it.
-    var surplus = ledger.totalSize.bytes - target
+    let surplus = ledger.totalSize.bytes - target
     guard knownSize > 0, surplus <= knownSize,
       (0..<EntryName.directoryCount).allSatisfy({ ledger.earliestExpiry(in: $0) > now })
     else { return false }
-    // Bounded by what is removed, because that may not be recorded.
-    while surplus > 0, ledger.totalSize.bytes > target {
-      guard let candidate = evictionCandidates.withLock({ $0.popLast() }) else { return false }
+    let rest = evictKnownEntries(of: surplus, downTo: target, ledger, &failure)
+    return rest <= 0 || ledger.totalSize.bytes <= target
+  }
+
+  /// Removes this many bytes of the entries that the last scan found, unless the cache is smaller
+  /// than `target` before. Bounded by what is removed, because that may not be recorded.
+  ///
+  /// - Returns: How many bytes are left to remove.
+  private func evictKnownEntries(
+    of bytes: Int, downTo target: Int, _ ledger: CacheLedger, _ failure: inout StorageError?
+  ) -> Int {
+    var bytes = bytes
+    while bytes > 0, ledger.totalSize.bytes > target,
+      let candidate = evictionCandidates.withLock({ $0.popLast() })
+    {
       let isEvicted = attempt(&failure) { () throws(StorageError) in try evict(candidate) }
-      surplus -= isEvicted == true ? candidate.footprint : 0
+      bytes -= isEvicted == true ? candidate.footprint : 0
     }
-    return true
+    return bytes
   }
 
   struct EvictionCandidate: Sendable {
