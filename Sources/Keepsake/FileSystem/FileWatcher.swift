@@ -47,6 +47,8 @@ final class FileWatcher: Sendable {
     var generation: UInt64 = 0
     var descriptor: Int32 = -1
     var hasReader = false
+    /// The list of mounts, on which ``FileWatcher/waitForMounts(_:)`` waits; negative without one.
+    var mounts: Int32 = -1
     var lastID = 0
     var registrations: [Int: Registration] = [:]
     /// The registrations by inotify watch.
@@ -136,7 +138,8 @@ final class FileWatcher: Sendable {
   private func addWatch(
     _ id: Int, _ registration: Registration, _ state: inout State
   ) -> Result<Void, Errno> {
-    guard open(&state), startReader(&state) else { return .failure(Errno(code: ENOSPC)) }
+    guard openEvents(&state), startReader(&state) else { return .failure(Errno(code: ENOSPC)) }
+    if registration.subject != .contents { openMounts(&state) }
     let events =
       switch registration.subject {
       // Events are expensive for the writer, which is often this process: a write takes two thirds
@@ -158,8 +161,8 @@ final class FileWatcher: Sendable {
     }
   }
 
-  private func open(_ state: inout State) -> Bool {
-    if Self.isInotify(state.descriptor) { return true }
+  private func openEvents(_ state: inout State) -> Bool {
+    if Self.isDescriptor(state.descriptor, of: Self.inotify) { return true }
     forgetDescriptor(&state)
     guard !ForkGuard.isForkedChild else { return false }
     guard
@@ -175,20 +178,63 @@ final class FileWatcher: Sendable {
   private func forgetDescriptor(_ state: inout State) {
     state.descriptor = -1
     state.hasReader = false
+    state.mounts = -1
     state.fired.formUnion(state.watched.values.joined())
     state.watched = [:]
   }
 
-  /// Whether a number is that of an inotify descriptor.
-  private static func isInotify(_ descriptor: Int32) -> Bool {
+  private static let inotify = "anon_inode:inotify"
+  private static let mounts = "/mountinfo"
+
+  /// Whether a number is that of a descriptor whose name ends in `name`.
+  private static func isDescriptor(_ descriptor: Int32, of name: String) -> Bool {
     if descriptor < 0 { return false }
-    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { name in
+    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { buffer in
       // The buffer is not empty, so it has an address.
-      let start = name.baseAddress.unsafelyUnwrapped
-      let count = readlink("/proc/self/fd/\(descriptor)", start, name.count)
+      let start = buffer.baseAddress.unsafelyUnwrapped
+      let count = readlink("/proc/self/fd/\(descriptor)", start, buffer.count)
       // Without /proc, all that is known is whether the number is in use.
       if count < 0 { return access("/proc/self/fd", F_OK) != 0 && fcntl(descriptor, F_GETFD) >= 0 }
-      return name[..<count].elementsEqual("anon_inode:inotify".utf8.map { CChar(bitPattern: $0) })
+      return buffer[..<count].suffix(name.utf8.count)
+        .elementsEqual(name.utf8.map { CChar(bitPattern: $0) })
+    }
+  }
+
+  /// Waits for mounts from now on: what is mounted over a directory hides its files, and inotify
+  /// has no event for that.
+  ///
+  /// Without such a list, the next write notices.
+  private func openMounts(_ state: inout State) {
+    if state.mounts >= 0 { return }
+    let path = "/proc/self/mountinfo"
+    guard
+      case .success(let number) = openDescriptor(
+        .watch, path, { Int(open(path, O_RDONLY | O_CLOEXEC)) })
+    else { return }
+    let mounts = Int32(number)
+    if BackgroundThread.start(.watcher, { [self] in waitForMounts(mounts) }) {
+      state.mounts = mounts
+    } else {
+      close(mounts)
+    }
+  }
+
+  /// Reports every watched directory as gone after each mount.
+  private func waitForMounts(_ descriptor: Int32) {
+    while true {
+      var wait = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
+      while poll(&wait, 1, -1) < 0 { guard errno == EINTR else { return } }
+      // The program may have closed it, and then its number may be the program's.
+      let isOpen = Self.isDescriptor(descriptor, of: Self.mounts)
+      let handlers = state.withLock { state -> [Handler]? in
+        guard state.mounts == descriptor else { return nil }
+        if !isOpen { state.mounts = -1 }
+        return state.registrations.values.filter { $0.subject != .contents }.map(\.handler)
+      }
+      guard let handlers else { return }
+      call(handlers.map { ($0, .gone) })
+      if !isOpen { return }
+      BackgroundThread.sleep(for: Self.pauseBetweenBatches)
     }
   }
 
@@ -213,7 +259,7 @@ final class FileWatcher: Sendable {
         return !state.hasReader
       }
       if isDone { return }
-      if Self.isInotify(descriptor) {
+      if Self.isDescriptor(descriptor, of: Self.inotify) {
         handleEvents(descriptor)
       } else {
         state.withLock { if $0.descriptor == descriptor { forgetDescriptor(&$0) } }

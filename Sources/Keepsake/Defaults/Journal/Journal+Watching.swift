@@ -39,7 +39,7 @@ extension Journal {
   }
 
   /// Watches the way to the file, unless the system has no more events: then the next set looks.
-  private func watchPath() {
+  func watchPath() {
     guard file.withLock({ $0.watches.isEmpty }) else { return }
     do throws(StorageError) {
       let journal = try FileSystem.status(location.path)
