@@ -45,7 +45,7 @@ final class ScopeVaults: Sendable {
   ) -> Result<Vault, StorageError> {
     scope.configure(firstUse: "the service \(service.description.debugDescription)")
     do throws(StorageError) {
-      if service.givenName != nil, let vault = try sharedVault(in: scope) { return .success(vault) }
+      if service.givenName != nil, let vault = sharedVault(in: scope) { return .success(vault) }
       let paths = VaultPaths(
         in: try service.directory(in: scope.finder, .data), finder: scope.finder)
       return .success(vault(paths.directory, in: scope) { _ in VaultDirectory(paths) })
@@ -55,13 +55,13 @@ final class ScopeVaults: Sendable {
   }
 
   /// The vault of the backing; nil if it has none.
-  private func sharedVault(in scope: StorageScope) throws(StorageError) -> Vault? {
+  private func sharedVault(in scope: StorageScope) -> Vault? {
     // No directory has this name.
     let name = "shared"
     if let vault = vaults.store(named: name) { return vault }
     let app = scope.finder.app
-    guard let engine = try scope.callingBacking({ try $0.vault(app: app) }) else { return nil }
-    return vault(name, in: scope) { SharedVault(engine, app: app, report: $0) }
+    guard let backing = scope.backing as? any VaultBacking else { return nil }
+    return vault(name, in: scope) { backing.vaultStorage(app: app, report: $0) }
   }
 
   private func vault(

@@ -3,8 +3,7 @@
 ///
 /// Pass one to
 /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``. The
-/// default is ``thisMachine``. All calls of ``Defaults`` and ``SecureVault`` work the same with any
-/// other backing:
+/// default is ``thisMachine``. All calls of ``Defaults`` work the same with any other backing:
 ///
 /// ```swift
 /// struct TeamServer: StorageBacking {
@@ -21,10 +20,9 @@
 /// Defaults.set(0.2, forKey: "rollout")
 /// ```
 ///
-/// Secrets stay on this machine unless the backing has an engine for them. Caches stay on this
-/// machine unless the backing is the one of the product `KeepsakeValkey`. Suites and caches in
-/// memory, and suites, services and caches in a directory that the caller chose, always stay on
-/// this machine.
+/// Secrets and caches stay on this machine unless the backing is the one of the product
+/// `KeepsakeValkey`. Suites and caches in memory, and suites, services and caches in a directory
+/// that the caller chose, always stay on this machine.
 public protocol StorageBacking: Sendable {
   /// The engine of a suite; nil for a suite that stays on this machine.
   ///
@@ -39,21 +37,6 @@ public protocol StorageBacking: Sendable {
   ///
   /// ``Defaults/Store/suites()`` lists them, and ``StorageSystem/removeAll()`` empties them.
   func suites(app: String) throws -> [Defaults.Suite]
-
-  /// The engine of the app's vault; nil, as by default, if the secrets stay on this machine.
-  ///
-  /// The engine stores what ``SecureVault`` has sealed: the vault header and the entries, under
-  /// names that do not reveal the keys. Its ``StorageEngines/Engine/apply(_:ifCurrent:)`` must
-  /// accept several changes and several conditions, and ``StorageEngines/Engine/removeAll()`` must
-  /// remove everything in one step. It must not store anything else.
-  ///
-  /// Called when a secret is first used, under the same rules as ``engine(for:app:)``.
-  func vault(app: String) throws -> (any StorageEngines.MirroredEngine)?
-}
-
-extension StorageBacking {
-  /// nil: the secrets stay on this machine.
-  public func vault(app: String) throws -> (any StorageEngines.MirroredEngine)? { nil }
 }
 
 extension StorageBacking where Self == StorageEngines.ThisMachine {

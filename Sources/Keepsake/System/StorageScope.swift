@@ -171,10 +171,12 @@ final class StorageScope: Sendable {
     try callingBacking { try $0.suites(app: finder.app) }.filter { $0.givenName != nil }
   }
 
-  func callingBacking<R>(
+  var backing: any StorageBacking { configuredParts.backing }
+
+  private func callingBacking<R>(
     _ call: (any StorageBacking) throws -> R
   ) throws(StorageError) -> R {
-    let backing = configuredParts.backing
+    let backing = backing
     do {
       return try call(backing)
     } catch {
@@ -196,9 +198,7 @@ final class StorageScope: Sendable {
     over files: FileCache, of cache: DiskCache.Name,
     onFailure: @escaping @Sendable (StorageError) -> Void
   ) -> (any SharedCacheEngine)? {
-    guard cache.givenName != nil, let backing = configuredParts.backing as? any CacheBacking else {
-      return nil
-    }
+    guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
     return backing.cacheEngine(over: files, of: cache, app: finder.app, onFailure: onFailure)
   }
 

@@ -101,8 +101,14 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     local.contains(suite) ? nil : table(of: suite, app: app)
   }
 
-  /// The engine of the app's vault, which connects when it is first used.
-  public func vault(app: String) -> (any StorageEngines.MirroredEngine)? { table(ofVaultOf: app) }
+  #if SecureVault
+  /// The app's vault, which connects when it is first used.
+  package func vaultStorage(
+    app: String, report: @escaping @Sendable (StorageError) -> Void
+  ) -> any VaultStorage {
+    SharedVault(table(ofVaultOf: app), app: app, report: report)
+  }
+  #endif
 
   func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
     table(TableName(app: app, suite: suite.name, database: server.address.database))
@@ -245,6 +251,10 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     _ = try table(ofVaultOf: StorageSystem.appName).adopt()
   }
 }
+
+#if SecureVault
+extension ValkeyBacking: VaultBacking {}
+#endif
 
 extension StorageBacking where Self == ValkeyBacking {
   /// Keeps the settings, secrets and caches on a Valkey or Redis server of version 6.2 or newer.

@@ -4,6 +4,8 @@ import KeepsakeTesting
 import Synchronization
 import Testing
 
+@testable import KeepsakeTestSupport
+
 /// The facade's calls, without access to internals.
 @Suite(.temporaryStorage, .quickPassphrases) struct SecureVaultTests {
   /// The example in the article on testing.

@@ -1,6 +1,7 @@
 import Foundation
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 
 extension Sidecar {
   init(_ record: [UInt8]) throws {

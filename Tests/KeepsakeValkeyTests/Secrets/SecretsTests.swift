@@ -150,8 +150,8 @@ import Testing
     let server = try TestServer()
     let backing = try ValkeyBacking.valkey(
       "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s")
-    let engine = try #require(backing.vault(app: "app") as? SettingsTable)
-    #expect(engine === backing.vault(app: "app") as? SettingsTable)
+    let engine = backing.table(ofVaultOf: "app")
+    #expect(engine === backing.table(ofVaultOf: "app"))
     for suite in ["@vault", "%40vault", "vault"] as [Defaults.Suite] {
       #expect(engine !== backing.engine(for: suite, app: "app") as? SettingsTable)
     }

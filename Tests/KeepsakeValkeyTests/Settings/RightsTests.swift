@@ -52,7 +52,7 @@ import Testing
     #expect(try backing.adopt(.suite("prices"), app: app))
     #expect(try mirror.value(forKey: "a") == nil)
     // The vault needs no other rights.
-    let vault = try #require(backing.vault(app: app) as? SettingsTable)
+    let vault = backing.table(ofVaultOf: app)
     #expect(
       try vault.apply([StorageEngines.Entry(key: "header", data: Data("1".utf8))], ifCurrent: []))
     let sealed = StorageEngines.Mirror(vault, report: { Issue.record($0) })

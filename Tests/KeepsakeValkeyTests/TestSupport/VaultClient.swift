@@ -15,12 +15,17 @@ final class VaultClient: Sendable {
   private let testServer: TestServer
   private let scope: StorageScope
 
-  private struct Backing: StorageBacking {
+  private struct Backing: VaultBacking {
     let table: SettingsTable
 
     func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
-    func vault(app: String) -> (any StorageEngines.MirroredEngine)? { table }
+
+    func vaultStorage(
+      app: String, report: @escaping @Sendable (StorageError) -> Void
+    ) -> any VaultStorage {
+      SharedVault(table, app: app, report: report)
+    }
   }
 
   /// What opens the vaults of tests.

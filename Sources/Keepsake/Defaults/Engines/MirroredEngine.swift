@@ -1,4 +1,4 @@
-internal import FoundationEssentials
+package import FoundationEssentials
 internal import Synchronization
 
 extension StorageEngines {
@@ -59,7 +59,7 @@ extension StorageEngines {
     private let isWatched = Atomic(false)
     private let handler: @Sendable (StorageError) -> Void
 
-    init(
+    package init(
       _ source: any StorageEngines.MirroredEngine,
       report: @escaping @Sendable (StorageError) -> Void
     ) {
@@ -140,30 +140,42 @@ extension StorageEngines {
 // MARK: - For vaults
 
 extension StorageEngines.Mirror {
-  /// The value of a key. Bytes that are not JSON are a value that no valid one equals.
-  func uncheckedValue(forKey key: String) throws(StorageError) -> StoredValue? {
+  /// The bytes of a key's value in the mirror; empty if it is no sequence of bytes.
+  package func bytes(forKey key: String) throws(StorageError) -> Data? {
     try fillIfNeeded()
-    return values.value(forKey: key)
+    return values.value(forKey: key).map(Self.bytes)
   }
 
-  /// The bytes that the engine has for a key.
-  func storedData(forKey key: String) throws(StorageError) -> Data? {
+  /// What the engine has for a key; see ``bytes(storedAs:)``.
+  package func storedData(forKey key: String) throws(StorageError) -> Data? {
     try engine.calling { try source.data(forKey: key) }
   }
 
-  /// The keys that the engine has.
-  func storedKeys() throws(StorageError) -> [String] { try engine.keys() }
+  /// The bytes that the engine stores as `data`; empty if it stores something else.
+  package static func bytes(storedAs data: Data) -> Data {
+    StoredValue(engineData: data).map(bytes) ?? Data()
+  }
 
-  func apply(
+  /// What the engine stores for `bytes`.
+  package static func storedData(for bytes: Data) -> Data { StoredValue.data(bytes).engineData }
+
+  private static func bytes(_ value: StoredValue) -> Data {
+    if case .data(let bytes) = value { bytes } else { Data() }
+  }
+
+  /// The keys that the engine has.
+  package func storedKeys() throws(StorageError) -> [String] { try engine.keys() }
+
+  package func apply(
     _ changes: [StorageEngines.Entry], ifCurrent conditions: [StorageEngines.Entry]
   ) throws(StorageError) -> Bool {
     try engine.calling { try source.apply(changes, ifCurrent: conditions) }
   }
 
-  func removeAllStored() throws(StorageError) { try engine.removeAll() }
+  package func removeAllStored() throws(StorageError) { try engine.removeAll() }
 
   /// Gets all values again from an engine whose changes may not arrive.
-  func refill() throws(StorageError) { try engine.calling { try source.fill(self) } }
+  package func refill() throws(StorageError) { try engine.calling { try source.fill(self) } }
 }
 
 extension StorageEngines.Mirror: ValueEngine {
@@ -204,7 +216,7 @@ extension StorageEngines.Mirror: ValueEngine {
   }
 
   @usableFromInline
-  func keys() throws(StorageError) -> [String] {
+  package func keys() throws(StorageError) -> [String] {
     try fillIfNeeded()
     return values.keys()
   }

@@ -1,17 +1,17 @@
 #if SecureVault
 /// The path of one entry: of its file, or of its value in a shared vault.
-final class EntryPath: Sendable {
+package final class EntryPath: Sendable {
   let path: String
   /// The path in the vault's directory.
-  let subpath: String
-  let directoryName: String
+  package let subpath: String
+  package let directoryName: String
   let fileName: String
   /// Both names, as they are in the associated data: two strings take longer to write.
   private let names: [UInt8]
   /// The byte of the lock file to lock. Two entries that share one merely wait for each other.
   let lockByte: Range<UInt64>
 
-  init(vault: String, directoryName: String, fileName: String) {
+  package init(vault: String, directoryName: String, fileName: String) {
     subpath = Self.join(directoryName, fileName)
     path = Self.join(vault, subpath)
     self.directoryName = directoryName
@@ -40,7 +40,7 @@ final class EntryPath: Sendable {
   static let nameLength = 32
 
   /// Whether a directory or a file of this name may belong to the vault.
-  static func isName(_ name: String) -> Bool {
+  package static func isName(_ name: String) -> Bool {
     name.utf8.count == nameLength
       && name.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
   }

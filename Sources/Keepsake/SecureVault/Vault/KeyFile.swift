@@ -5,7 +5,7 @@
 ///
 ///     0  "KVK1"   4  version   5  zero   6  number of keys (2 bytes)
 ///     8  for each key its id (16 bytes) and the key (32), then SHA-256 of all before
-struct KeyFile: Sendable {
+package struct KeyFile: Sendable {
   let path: String
   let timeout: Duration
 

@@ -1,19 +1,16 @@
 #if SecureVault
-internal import FoundationEssentials
+package import FoundationEssentials
 
 /// An entry as it is stored, with unchecked bytes.
-enum StoredEntry {
+package enum StoredEntry {
   case file(File)
-  /// All bytes of the entry.
+  /// All bytes of the entry; none for something that is no entry.
   case bytes(Data)
-  /// Something that has no bytes of an entry.
-  case unreadable
 
   func size() throws(StorageError) -> Int {
     switch self {
     case .file(let file): try file.status().size
     case .bytes(let data): data.count
-    case .unreadable: 0
     }
   }
 
@@ -37,12 +34,11 @@ enum StoredEntry {
         buffer.copyMemory(from: bytes[part: offset..<(offset + count)])
         return count
       }
-    case .unreadable: return 0
     }
   }
 
   /// The entry's header, which nothing authenticates yet.
-  func header(at path: EntryPath) throws(StorageError) -> EntryHeader {
+  package func header(at path: EntryPath) throws(StorageError) -> EntryHeader {
     try withUnsafeTemporaryAllocation(byteCount: EntryHeader.size, alignment: 8) {
       buffer throws(StorageError) in
       let count = try read(into: buffer)
@@ -52,7 +48,7 @@ enum StoredEntry {
 }
 
 /// What an entry is opened for.
-enum EntryPurpose {
+package enum EntryPurpose {
   /// To return it, or a part of it.
   case reading
   /// To store another one in its place.
@@ -63,7 +59,7 @@ enum EntryPurpose {
 }
 
 /// The condition under which an entry is replaced by another one.
-enum EntryCondition {
+package enum EntryCondition {
   case none
   /// There is none.
   case isAbsent

@@ -12,10 +12,10 @@ enum VaultFormat {
 ///
 ///     0  "KVE1"      4  version   5  cipher suite       6  flags (2 bytes)
 ///     8  key id (4)  12  length of the names box (4)    16  length of the value box (8)
-struct EntryHeader: Equatable, Sendable {
+package struct EntryHeader: Equatable, Sendable {
   var isPresenceRequired: Bool
   /// The entry key that both boxes are sealed under.
-  var keyID: UInt32
+  package var keyID: UInt32
   var namesLength: Int
   var valueLength: Int
 

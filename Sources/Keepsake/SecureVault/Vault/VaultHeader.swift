@@ -11,7 +11,7 @@
 ///
 /// The checksum tells damage from a wrong key. It does not prevent forgery: for that, the key set's
 /// box authenticates everything before it.
-struct VaultHeader: Equatable, Sendable {
+package struct VaultHeader: Equatable, Sendable {
   /// Names the vault where a server could put another one in its place; see
   /// ``VaultStorage/context``.
   let context: String
@@ -35,7 +35,7 @@ struct VaultHeader: Equatable, Sendable {
   }
 
   static let idSize = 16
-  static let maxSize = 1 << 20
+  package static let maxSize = 1 << 20
   private static let signature: [UInt8] = Array("KVH1".utf8)
   static let maxSlotCount = 16
 
@@ -67,7 +67,7 @@ struct VaultHeader: Equatable, Sendable {
   }
 
   /// The bytes, unless they could not be read again: such a header must not replace one that can.
-  func bytesToStore(path: String) throws(StorageError) -> [UInt8] {
+  package func bytesToStore(path: String) throws(StorageError) -> [UInt8] {
     let bytes = try bytes()
     if bytes.count <= Self.maxSize, try VaultHeader(bytes, path: path).bytes() == bytes {
       return bytes
@@ -101,7 +101,7 @@ struct VaultHeader: Equatable, Sendable {
     self.keySetBox = keySetBox
   }
 
-  init(_ bytes: [UInt8], path: String, context: String = "") throws(StorageError) {
+  package init(_ bytes: [UInt8], path: String, context: String = "") throws(StorageError) {
     let parsed = try bytes.withBytes { bytes throws(StorageError) -> VaultHeader? in
       var reader = ByteReader(bytes)
       guard reader.take(4)?.elementsEqual(Self.signature) == true else {
@@ -141,7 +141,7 @@ struct VaultHeader: Equatable, Sendable {
       remedy: "Move it away, or restore the right file from a backup; the secrets are untouched.")
   }
 
-  static func damageError(_ path: String) -> StorageError {
+  package static func damageError(_ path: String) -> StorageError {
     StorageError(
       .damaged, operation: "open", path: path, reason: "the vault header is damaged",
       remedy: "Restore it from a backup; the secrets are untouched.")

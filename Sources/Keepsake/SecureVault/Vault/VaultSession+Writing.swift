@@ -1,6 +1,6 @@
 #if SecureVault
 /// What an attempt to store a secret led to.
-enum WriteOutcome {
+package enum WriteOutcome {
   case stored
   /// There is a secret, which may not be replaced.
   case exists

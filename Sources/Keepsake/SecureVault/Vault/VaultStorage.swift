@@ -4,7 +4,7 @@
 /// A value belongs to the header that was read or written with it, or to none. Its writes do
 /// nothing once the header has been replaced, so nothing is sealed under a key that is being
 /// retired.
-protocol VaultStorage: Sendable {
+package protocol VaultStorage: Sendable {
   /// Names the vault in errors.
   var path: String { get }
   /// Names the header in errors.
@@ -143,7 +143,7 @@ extension VaultStorage {
   }
 
   /// - Parameter path: An entry of the vault without a header.
-  func missingHeaderError(besides path: EntryPath) -> StorageError {
+  package func missingHeaderError(besides path: EntryPath) -> StorageError {
     StorageError(
       .damaged, operation: "open", path: headerPath,
       reason: "the vault header is missing, but secrets exist, such as \(path.path)",

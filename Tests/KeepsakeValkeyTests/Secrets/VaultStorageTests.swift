@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeTestSupport
+@testable import KeepsakeValkey
 
 /// What a vault does wherever it is kept.
 @Suite(.singleThreaded, .quickPassphrases) struct VaultStorageTests {
@@ -188,7 +189,7 @@ import Testing
 
   @Test(arguments: Storage.allCases) func presenceIsRequired(_ storage: Storage) throws {
     let app = try App(storage)
-    let user = PresenceTests.FakeUser()
+    let user = FakeUser()
     let (one, two) = (
       try app.open(authenticate: user.answer), try app.open(authenticate: user.answer)
     )

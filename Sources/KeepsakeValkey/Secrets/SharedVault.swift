@@ -1,10 +1,12 @@
 #if SecureVault
 internal import FoundationEssentials
+internal import Keepsake
 
 /// A vault in the values of an engine, which several machines share.
 ///
-/// The key `header` has the header, and `<directory>/<file>` has an entry: the bytes that a
-/// ``VaultDirectory`` has in files of these names. They are read from a mirror.
+/// The key `header` has the header, and `<directory>/<file>` has an entry: the bytes that a vault
+/// on one machine has in files of these names. They are read from a mirror. A value of another
+/// program that is no sequence of bytes counts as an empty one.
 ///
 /// There are no locks. Each write is one step of the engine, under the condition that the header is
 /// still the one that the writer's keys came from. No two headers have the same bytes, because each
@@ -42,52 +44,21 @@ final class SharedVault: VaultStorage {
 
   // MARK: Values
 
-  /// What is stored under a name.
-  private enum Content: Equatable {
-    case bytes(Data)
-    /// A value that another program has set.
-    case unreadable
-
-    // Not inlined, as all of these: each copy takes kilobytes in every program, and few have such a
-    // vault.
-    @inline(never) init(_ value: StoredValue?) {
-      if case .data(let bytes) = value { self = .bytes(bytes) } else { self = .unreadable }
-    }
-
-    @inline(never) init(engineData: Data) { self.init(StoredValue(engineData: engineData)) }
-
-    /// The bytes of the engine's value. Those for an unreadable value are just one example.
-    @inline(never) var engineData: Data {
-      switch self {
-      case .bytes(let bytes): StoredValue.data(bytes).engineData
-      case .unreadable: StoredValue.bool(false).engineData
-      }
-    }
-  }
-
   private struct Condition {
     let name: String
-    let content: Content?
+    let bytes: Data?
 
-    @inline(never) func isMet(by other: Content?) -> Bool { other == content }
-
-    /// What the engine must have: these bytes, or others with the same content.
-    @inline(never) func expectedEntry(storedAs stored: Data? = nil) -> StorageEngines.Entry {
-      if let stored, isMet(by: Content(engineData: stored)) {
+    /// What the engine must have: these bytes, or the value that counts as them.
+    func expectedEntry(storedAs stored: Data? = nil) -> StorageEngines.Entry {
+      if let stored, StorageEngines.Mirror.bytes(storedAs: stored) == bytes {
         return StorageEngines.Entry(key: name, data: stored)
       }
-      return StorageEngines.Entry(key: name, data: content.map(\.engineData))
+      return SharedVault.entry(name, bytes)
     }
   }
 
-  /// What the mirror has.
-  private func content(of name: String) throws(StorageError) -> Content? {
-    try mirror.uncheckedValue(forKey: name).map { Content($0) }
-  }
-
-  /// What the engine has.
-  private func storedContent(of name: String) throws(StorageError) -> Content? {
-    try mirror.storedData(forKey: name).map { Content(engineData: $0) }
+  private static func entry(_ name: String, _ bytes: Data?) -> StorageEngines.Entry {
+    StorageEngines.Entry(key: name, data: bytes.map(StorageEngines.Mirror.storedData(for:)))
   }
 
   /// Makes changes in one step if all conditions are met.
@@ -99,8 +70,8 @@ final class SharedVault: VaultStorage {
     var expected = conditions.map { $0.expectedEntry() }
     for attempt in 0..<3 {
       if try mirror.apply(changes, ifCurrent: expected) { return true }
-      for condition in conditions where try !condition.isMet(by: content(of: condition.name)) {
-        return false
+      for condition in conditions {
+        if try mirror.bytes(forKey: condition.name) != condition.bytes { return false }
       }
       // Another program has written the same value differently, or changes do not arrive.
       expected = []
@@ -120,22 +91,20 @@ final class SharedVault: VaultStorage {
   // MARK: The header
 
   func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)? {
-    guard let content = try content(of: Self.headerName) else { return nil }
-    guard case .bytes(let bytes) = content, bytes.count <= VaultHeader.maxSize else {
-      throw VaultHeader.damageError(headerPath)
-    }
+    guard let bytes = try mirror.bytes(forKey: Self.headerName) else { return nil }
+    guard bytes.count <= VaultHeader.maxSize else { throw VaultHeader.damageError(headerPath) }
     return (
       try VaultHeader(Array(bytes), path: headerPath, context: context),
       SharedVault(self, with: bytes)
     )
   }
 
-  func hasHeader() throws(StorageError) -> Bool { try content(of: Self.headerName) != nil }
+  func hasHeader() throws(StorageError) -> Bool { try mirror.bytes(forKey: Self.headerName) != nil }
 
   func hasStoredHeader() throws(StorageError) -> Bool {
     // The check below is a change if its condition is met.
-    if try storedContent(of: Self.headerName) == nil { return false }
-    return try !apply([], if: [Condition(name: Self.headerName, content: nil)])
+    if try mirror.storedData(forKey: Self.headerName) == nil { return false }
+    return try !apply([], if: [Condition(name: Self.headerName, bytes: nil)])
   }
 
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
@@ -152,17 +121,15 @@ final class SharedVault: VaultStorage {
     if conditions: [Condition] = []
   ) throws(StorageError) -> SharedVault? {
     let bytes = Data(try header.bytesToStore(path: headerPath))
-    let change = StorageEngines.Entry(key: Self.headerName, data: Content.bytes(bytes).engineData)
-    let isDone = try apply([change] + entries, if: [isUnchanged] + conditions)
+    let isDone = try apply(
+      [Self.entry(Self.headerName, bytes)] + entries, if: [isUnchanged] + conditions)
     return isDone ? SharedVault(self, with: bytes) : nil
   }
 
-  private var isUnchanged: Condition {
-    Condition(name: Self.headerName, content: header.map { .bytes($0) })
-  }
+  private var isUnchanged: Condition { Condition(name: Self.headerName, bytes: header) }
 
   func isCurrent() throws(StorageError) -> Bool {
-    try isUnchanged.isMet(by: content(of: Self.headerName))
+    try mirror.bytes(forKey: Self.headerName) == header
   }
 
   /// If it was replaced, the mirror has the new one when this returns.
@@ -211,7 +178,7 @@ final class SharedVault: VaultStorage {
   // MARK: Reading
 
   func contains(_ path: EntryPath) throws(StorageError) -> Bool {
-    try content(of: path.subpath) != nil
+    try mirror.bytes(forKey: path.subpath) != nil
   }
 
   /// The keys are changed by what the engine has. A mirror that has lost the engine shows the
@@ -220,15 +187,11 @@ final class SharedVault: VaultStorage {
   func openEntry(
     _ path: EntryPath, for purpose: EntryPurpose
   ) throws(StorageError) -> StoredEntry? {
-    let content =
-      switch purpose {
-      case .reading, .replacing: try self.content(of: path.subpath)
-      case .changingKeys: try storedContent(of: path.subpath)
-      }
-    return switch content {
-    case nil: nil
-    case .bytes(let bytes): .bytes(bytes)
-    case .unreadable: .unreadable
+    switch purpose {
+    case .reading, .replacing: try mirror.bytes(forKey: path.subpath).map(StoredEntry.bytes)
+    case .changingKeys:
+      try mirror.storedData(forKey: path.subpath)
+        .map { .bytes(StorageEngines.Mirror.bytes(storedAs: $0)) }
     }
   }
 
@@ -250,10 +213,10 @@ final class SharedVault: VaultStorage {
     let conditions: [Condition] =
       switch condition {
       case .none: []
-      case .isAbsent: [.init(name: path.subpath, content: nil)]
+      case .isAbsent: [Condition(name: path.subpath, bytes: nil)]
       case .hasAccess(let old, _): [isUnchanged(old, at: path)]
       }
-    let change = change(entry, at: path)
+    let change = Self.entry(path.subpath, Data(entry))
     let isStored: Bool
     if let header {
       isStored =
@@ -271,28 +234,18 @@ final class SharedVault: VaultStorage {
     _ old: StoredEntry, at path: EntryPath, by entry: UnsafeRawBufferPointer,
     movingTo newPath: EntryPath
   ) throws(StorageError) -> Void? {
-    var changes = [change(entry, at: newPath)]
+    var changes = [Self.entry(newPath.subpath, Data(entry))]
     var conditions = [isUnchanged, isUnchanged(old, at: path)]
     if newPath.subpath != path.subpath {
-      changes.append(StorageEngines.Entry(key: path.subpath, data: nil))
-      conditions.append(Condition(name: newPath.subpath, content: nil))
+      changes.append(Self.entry(path.subpath, nil))
+      conditions.append(Condition(name: newPath.subpath, bytes: nil))
     }
     return try apply(changes, if: conditions) ? () : nil
   }
 
   private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> Condition {
-    let content: Content? =
-      switch entry {
-      case nil, .file: nil
-      case .bytes(let bytes): .bytes(bytes)
-      case .unreadable: .unreadable
-      }
-    return Condition(name: path.subpath, content: content)
-  }
-
-  private func change(_ entry: UnsafeRawBufferPointer, at path: EntryPath) -> StorageEngines.Entry {
-    StorageEngines.Entry(
-      key: path.subpath, data: Content.bytes(Data(entry)).engineData)
+    guard case .bytes(let bytes) = entry else { return Condition(name: path.subpath, bytes: nil) }
+    return Condition(name: path.subpath, bytes: bytes)
   }
 
   // MARK: Removing
@@ -315,7 +268,7 @@ final class SharedVault: VaultStorage {
   private func remove(
     _ paths: [EntryPath], if conditions: [Condition] = []
   ) throws(StorageError) -> Void? {
-    let changes = paths.map { StorageEngines.Entry(key: $0.subpath, data: nil) }
+    let changes = paths.map { Self.entry($0.subpath, nil) }
     return try apply(changes, if: [isUnchanged] + conditions) ? () : nil
   }
 }

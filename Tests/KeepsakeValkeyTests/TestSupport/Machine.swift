@@ -2,6 +2,7 @@ import Foundation
 
 @testable import Keepsake
 @testable import KeepsakeTestSupport
+@testable import KeepsakeValkey
 
 /// What an app has on one of the machines that share a vault: stores of its own, and a mirror of
 /// the engine.
@@ -11,12 +12,17 @@ final class Machine: Sendable {
   let failures = Failures()
   private let scope: StorageScope
 
-  private struct Backing: StorageBacking {
+  private struct Backing: VaultBacking {
     let engine: ServerEngine
 
     func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
     func suites(app: String) -> [Defaults.Suite] { [] }
-    func vault(app: String) -> (any StorageEngines.MirroredEngine)? { engine }
+
+    func vaultStorage(
+      app: String, report: @escaping @Sendable (StorageError) -> Void
+    ) -> any VaultStorage {
+      SharedVault(engine, app: app, report: report)
+    }
   }
 
   /// What opens the vaults of tests.
