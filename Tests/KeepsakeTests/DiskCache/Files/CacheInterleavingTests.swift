@@ -346,6 +346,40 @@ import Testing
     #expect(try cache.fileNames(inSubdirectory: name.directory).count == 2)
   }
 
+  /// The pieces are written again after the cache was emptied, from a file that was cut meanwhile.
+  @Test func aWriterChecksItsPieces() throws {
+    let store = directory.cache()
+    let writer = try store.engine.startWriting("k")
+    try Array("pieces".utf8).withUnsafeBytes { try writer.append($0) }
+    let cache = try store.files.openCacheForWriting()
+    let name = try EntryName(key: "k", rules: cache.rules)
+    let temporary = try #require(cache.fileNames(inSubdirectory: name.directory).first)
+    try #require(
+      truncate(
+        cache.directory.path(of: EntryName.directoryName(name.directory) + "/" + temporary), 3) == 0
+    )
+    try store.removeAll()
+    expectFailure(.system(EIO)) {
+      try writer.finish(WriteOptions(expiry: .never, isDurable: false)) {
+        commit throws(StorageError) in try commit()
+      }
+    }
+    #expect(try store.get("k") == nil)
+  }
+
+  /// A program may close all descriptors, as a daemon does.
+  @Test func aWriterFinishesAlthoughItsDirectoryWasClosed() throws {
+    let store = directory.cache()
+    let writer = try store.engine.startWriting("k")
+    let pieces = Array("pieces".utf8)
+    try pieces.withUnsafeBytes { try writer.append($0) }
+    close(try store.files.openCacheForWriting().directory.descriptor)
+    try writer.finish(WriteOptions(expiry: .never, isDurable: false)) {
+      commit throws(StorageError) in try commit()
+    }
+    #expect(try store.get("k") == Data(pieces))
+  }
+
   @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringAnotherScan() throws {
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     try ledger.recordExpiry(1_000, in: 7)
