@@ -390,6 +390,18 @@ __attribute__((constructor)) static void check_standard_streams(void) {
 #endif
 }
 
+#ifdef __linux__
+// Undefined in a program without the vault.
+extern int OPENSSL_init_crypto(uint64_t options, const void *settings) __attribute__((weak));
+
+// Before anything in the program can use OpenSSL: it would free at exit what other threads and later
+// exit handlers still use.
+__attribute__((constructor)) static void keep_openssl_at_exit(void) {
+  const uint64_t no_atexit = 0x00080000; // OPENSSL_INIT_NO_ATEXIT
+  if (OPENSSL_init_crypto) OPENSSL_init_crypto(no_atexit, NULL);
+}
+#endif
+
 bool keepsake_has_standard_error(void) {
   struct stat current;
   return has_standard_error && fstat(2, &current) == 0 &&

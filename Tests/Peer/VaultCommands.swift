@@ -402,6 +402,16 @@ func runVaultCommand(_ words: [String]) -> Bool {
       }
     }
   case "vault-exit":  // prints the secrets that it has stored, and exits while it stores others
+    switch CommandLine.arguments.last {
+    case "after-openssl":
+      // As the URLSession of a program does, which uses the same library.
+      typealias Initialize = @convention(c) (UInt64, OpaquePointer?) -> Int32
+      let symbol = dlsym(nil, "OPENSSL_init_crypto")
+      precondition(unsafeBitCast(symbol, to: Initialize.self)(0, nil) == 1)
+    case "after-scrypt":
+      precondition(SecureVault.protect(with: .passphrase("swordfish", logN: 10)))
+    default: break
+    }
     // Runs after the handlers that are registered later.
     atexit {
       printLine(SecureVault.set("last", forKey: "last") ? "last" : "failed last")

@@ -20,9 +20,10 @@ enum OpenSSL {
 
   private static let fetched: Result<Algorithms, StorageError> = {
     do throws(StorageError) {
-      // Before the first use: otherwise OpenSSL frees what it needs when the program exits, while
-      // other threads and later exit handlers may still use it.
+      #if !os(Linux)
+      // As CKeepsake does on Linux when the program starts.
       try OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil).check("initialization")
+      #endif
       let mac = try required(EVP_MAC_fetch(nil, "HMAC", nil), "HMAC")
       let template = try required(EVP_MAC_CTX_new(mac), "HMAC")
       try withParameters([(OSSL_MAC_PARAM_DIGEST, .text("SHA256"))]) {

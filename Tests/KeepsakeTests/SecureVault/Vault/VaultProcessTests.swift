@@ -120,14 +120,18 @@ extension OneAtATime {
     // MARK: Exiting processes
 
     /// Threads are in the vault when the program exits, and so is a handler that runs last.
-    @Test func aProgramExitsWhileThreadsStoreSecrets() throws {
-      for round in 0..<Coverage.count(sample: 40, complete: 200) {
+    ///
+    /// - Parameter start: What the program does first.
+    @Test(arguments: ["", "after-openssl", "after-scrypt"])
+    func aProgramExitsWhileThreadsStoreSecrets(_ start: String) throws {
+      for round in 0..<Coverage.count(sample: start.isEmpty ? 40 : 10, complete: 200) {
         let directory = try TemporaryDirectory(isQuick: true)
-        let peer = try Peer.start(directory, "vault-exit", "\(round % 5)")
+        let peer = try Peer.start(directory, "vault-exit", "\(round % 5)", start)
         let lines = peer.finish().split(separator: "\n").map(String.init)
         try #require(peer.exitStatus == 0, "round \(round): \(peer.exitStatus), \(lines)")
         #expect(lines.contains("last") && lines.contains("read"), "round \(round): \(lines)")
         let store = directory.secrets()
+        if start == "after-scrypt" { try store.unlock(passphrase: "swordfish") }
         for line in lines where line != "read" {
           #expect(try store.get(line) == line, "round \(round)")
         }
