@@ -128,6 +128,13 @@ extension StorageError {
   }
 
   /// The system returned less of a file than its size.
+  static func linkInTheWay(_ path: String) -> StorageError {
+    StorageError(
+      .accessDenied, operation: "open", path: path,
+      reason: "a symbolic link is in the place of a directory of this store",
+      remedy: "Remove the link, or link the directory of the whole store instead.")
+  }
+
   static func prematureEnd(_ path: String) -> StorageError {
     StorageError(
       .system(EIO), operation: "read", path: path,

@@ -36,7 +36,9 @@ final class JournalHandle: Sendable {
     } catch  where error.code == .accessDenied && forWriting {
       return try open(path, forWriting: false)
     }
-    return try JournalHandle(file)
+    let handle = try JournalHandle(file)
+    try FileSystem.requireTrustedLinks(path, to: handle.status.owner)
+    return handle
   }
 
   // MARK: The word

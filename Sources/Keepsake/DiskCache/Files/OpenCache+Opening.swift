@@ -33,6 +33,7 @@ extension OpenCache {
     // opened again. This needs no lock, because emptying a cache keeps its directory.
     let epoch = ledger?.epoch
     let directory = try DirectoryHandle(paths.directory)
+    try FileSystem.requireTrustedLinks(paths.directory, to: directory.status().owner)
     let limits = try FileSystem.limits(at: paths.directory)
     let tag = try FileSystem.status(CachePaths.tagName, in: directory)
     let lowercased = try FileSystem.status(CachePaths.tagName.lowercased(), in: directory)

@@ -40,8 +40,9 @@ final class OpenCache: Sendable {
   private let lastCheck: Atomic<Int64>
   private let timePrecision = Atomic<UInt8>(0)
 
-  private final class ThreadLock: Sendable {
-    let lock = Locked(())
+  final class ThreadLock: Sendable {
+    /// The subdirectories of this lock that are known to be no links, as bits.
+    let lock = Locked(UInt8(0))
   }
 
   init(
@@ -225,7 +226,8 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R? {
     guard let ledger else { return nil }
     let byte = CacheLedger.Byte.key(name.hash)
-    return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
+    return try withThreadLock(of: name.directory, ledger, timeout) { known throws(StorageError) in
+      try requireNoLink(name.directory, &known)
       try ledger.file.lock(bytes: byte, timeout: timeout)
       defer { ledger.file.unlock(bytes: byte) }
       return try body(LockedEntry(cache: self, ledger: ledger, name: name))
@@ -240,7 +242,8 @@ final class OpenCache: Sendable {
     try ledger.file.requireOpen()
     let byte = CacheLedger.Byte.key(name.hash)
     let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
-      _ throws(StorageError) -> R? in
+      known throws(StorageError) -> R? in
+      try requireNoLink(name.directory, &known)
       guard try ledger.file.tryLock(bytes: byte) else { return nil }
       defer { ledger.file.unlock(bytes: byte) }
       return try body(LockedEntry(cache: self, ledger: ledger, name: name))
@@ -256,7 +259,7 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R {
     try ledger.file.requireOpen()
     let bytes = CacheLedger.Byte.directory(subdirectory)
-    return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
+    return try withThreadLock(of: subdirectory, ledger, timeout) { _ throws(StorageError) in
       try ledger.file.lock(bytes: bytes, timeout: timeout)
       defer { ledger.file.unlock(bytes: bytes) }
       return try body()
@@ -267,15 +270,31 @@ final class OpenCache: Sendable {
     threadLocks[subdirectory % threadLocks.count]
   }
 
+  /// Throws if the subdirectory is a link: what would be written or removed is not the cache's.
+  ///
+  /// - Parameter known: The bits of ``ThreadLock``.
+  @inline(__always)
+  private func requireNoLink(_ number: Int, _ known: inout UInt8) throws(StorageError) {
+    let bit = UInt8(1) << UInt8(truncatingIfNeeded: number / threadLocks.count)
+    if known & bit == 0, try isDirectory(number) { known |= bit }
+  }
+
+  /// Whether the subdirectory exists.
+  @inline(never)
+  private func isDirectory(_ number: Int) throws(StorageError) -> Bool {
+    let name = EntryName.directoryName(number)
+    let status = try FileSystem.status(name, in: directory, followsLinks: false)
+    if status?.isSymbolicLink == true { throw .linkInTheWay(directory.path(of: name)) }
+    return status != nil
+  }
+
   @inline(__always)
   private func withThreadLock<R>(
     of subdirectory: Int, _ ledger: CacheLedger, _ timeout: Duration,
-    _ body: () throws(StorageError) -> R
+    _ body: (inout UInt8) throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let threadLock = threadLock(of: subdirectory)
-    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
-      try body()
-    }
+    let result = try threadLock.lock.withLock(timeout: timeout, body)
     if let result { return result }
     throw LockFile.threadTimeoutError(
       timeout, path: path(ofSubdirectory: subdirectory), lockFile: ledger.file,

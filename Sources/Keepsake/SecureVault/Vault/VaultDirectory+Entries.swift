@@ -128,7 +128,7 @@ extension VaultDirectory {
   private func directory() throws(StorageError) -> DirectoryHandle? {
     if let known = directories.withLock({ $0.vault }), known.isOpen { return known }
     let opened = try DirectoryHandle(paths.directory)
-    _ = try opened.keep()
+    try FileSystem.requireTrustedLinks(paths.directory, to: opened.keep().owner)
     let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
     guard let status, headerFile?.isSame(as: status) == true else { return nil }
     directories.withLock { $0.vault = opened }
@@ -150,6 +150,7 @@ extension VaultDirectory {
     // Only while the header is this one: under another one, the name may be an old one.
     func makeDirectory() throws(StorageError) -> Bool {
       guard try isCurrent() else { return false }
+      if try isDirectory(path.directoryName) { return true }
       try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
       return true
     }
@@ -196,10 +197,16 @@ extension VaultDirectory {
 
   /// Whether there is any of these directories.
   private func hasDirectory(_ names: [String]) throws(StorageError) -> Bool {
-    for name in names where try FileSystem.status(paths.directory + "/" + name) != nil {
-      return true
-    }
+    for name in names where try isDirectory(name) { return true }
     return false
+  }
+
+  /// - Throws: An error for a link, behind which nothing is written or removed.
+  private func isDirectory(_ name: String) throws(StorageError) -> Bool {
+    let path = paths.directory + "/" + name
+    let status = try FileSystem.status(path, followsLinks: false)
+    if status?.isSymbolicLink == true { throw .linkInTheWay(path) }
+    return status != nil
   }
 
   /// Makes removals survive a power cut, including removals by an earlier call that could not do

@@ -152,6 +152,9 @@ import Testing
     try waitUntil("entries are evicted") { try next.totalSize <= 8_192 }
     next.sizeLimit = nil
     #expect(try FileSystem.list(elsewhere.path).sorted() == before, "sweep and eviction")
+    expectFailure(.accessDenied) { try next.set("new", forKey: "k1") }
+    expectFailure(.accessDenied) { try next.remove("k1") }
+    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "set and remove")
     try next.removeAll()
     try waitForTrash(in: directory.file(Self.cachePath).path)
     #expect(try FileSystem.list(elsewhere.path).sorted() == before, "removeAll")
