@@ -8,11 +8,17 @@ final class CacheLedger: Sendable {
   let file: LockFile
   private let timeout: Duration
   /// Keeps the threads of this process apart, which share the locks of a descriptor.
-  private let threadLock = Locked(())
+  private let threadLock: OpenCache.ThreadLock
+
+  private init(_ ledger: CacheLedger, timeout: Duration) {
+    (file, threadLock) = (ledger.file, ledger.threadLock)
+    self.timeout = timeout
+  }
 
   private init(file: LockFile, timeout: Duration) throws(StorageError) {
     self.file = file
     self.timeout = timeout
+    threadLock = OpenCache.ThreadLock()
     // The last byte is the version.
     let difference = file.word() ^ Self.magic
     if difference << 8 == 0, file.word() > Self.magic {
@@ -33,6 +39,9 @@ final class CacheLedger: Sendable {
     let ledger = try CacheLedger(file: file, timeout: timeout)
     return ledger.isIntact ? ledger : nil
   }
+
+  /// The same ledger for a read, whose changes fail at once while another process makes one.
+  func withoutWaiting() -> CacheLedger { CacheLedger(self, timeout: .zero) }
 
   /// Opens the ledger, or creates it.
   ///
@@ -177,7 +186,7 @@ final class CacheLedger: Sendable {
   // MARK: Changing
 
   private func change<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
-    let result = try threadLock.withLock(timeout: timeout) { _ throws(StorageError) in
+    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.requireOpen()
       try file.lock(bytes: Byte.words, timeout: timeout)
       defer { file.unlock(bytes: Byte.words) }
@@ -191,13 +200,14 @@ final class CacheLedger: Sendable {
     return result
   }
 
-  /// Changes words, but not if the disk is full and the file system needs space even for that.
-  private func changeUnlessFull(
+  /// Changes words, but not if the disk is full and the file system needs space even for that, or
+  /// if this is a read and another process changes some.
+  private func changeIfPossible(
     _ body: () throws(StorageError) -> Void
   ) throws(StorageError) {
     do throws(StorageError) {
       try change(body)
-    } catch  where error.code == .diskFull {}
+    } catch  where error.code == .diskFull || error.code == .timedOut && timeout == .zero {}
   }
 
   /// Marks the size of a subdirectory as possibly wrong, until ``endChange(in:adding:since:)`` has
@@ -315,7 +325,7 @@ final class CacheLedger: Sendable {
   /// Records the subdirectory with which a sweep continues; the sweep is complete if it is past the
   /// last one.
   func setNextSweep(from directory: Int) throws(StorageError) {
-    try changeUnlessFull { () throws(StorageError) in
+    try changeIfPossible { () throws(StorageError) in
       let isComplete = directory >= EntryName.directoryCount
       try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
@@ -368,11 +378,11 @@ final class CacheLedger: Sendable {
     let age = now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
     if age < -60 * WallClock.second {
       // With the same epoch, because it is still the same cache.
-      try changeUnlessFull { () throws(StorageError) in
+      try changeIfPossible { () throws(StorageError) in
         try writeWords(isEmpty: false, epoch: epoch)
       }
     } else if age > 60 * WallClock.second {
-      try changeUnlessFull { () throws(StorageError) in
+      try changeIfPossible { () throws(StorageError) in
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)
       }
     }

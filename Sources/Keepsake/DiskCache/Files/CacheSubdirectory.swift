@@ -84,7 +84,7 @@ struct CacheSubdirectory {
   }
 
   /// The size of all files that are counted, without a look at what they contain.
-  private func countFiles() throws(StorageError) -> Int {
+  func countFiles() throws(StorageError) -> Int {
     let fileNames = try cache.fileNames(inSubdirectory: number)
     var size = 0
     for fileName in fileNames {

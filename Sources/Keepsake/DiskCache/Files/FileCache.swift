@@ -306,7 +306,10 @@ package final class FileCache: CacheEngine {
   }
 
   package func totalSize() throws(StorageError) -> Int {
-    try withOpenCache { cache throws(StorageError) in try cache.totalSize() } ?? 0
+    let total = try withOpenCache { cache throws(StorageError) in try cache.totalSize() }
+    guard let (size, failure) = total else { return 0 }
+    if let failure { report(failure.inContext(of: "totalSize", path: paths.directory)) }
+    return size
   }
 
   // MARK: Writing

@@ -1,14 +1,14 @@
 extension OpenCache {
   /// The keys in all subdirectories that this process may read, and the first error of the others.
   func keys() throws(StorageError) -> (keys: [String], failure: StorageError?) {
-    try ledger?.checkClock()
+    try ledger?.withoutWaiting().checkClock()
     var keys: [String] = []
     var failure: StorageError?
     let now = WallClock.now
     for number in try subdirectoryNumbers() {
       do throws(StorageError) {
         try addKeys(inSubdirectory: number, now: now, to: &keys)
-      } catch  where error.code == .accessDenied {
+      } catch  where !error.isDescriptorLimit {
         failure = failure ?? error
       }
     }
@@ -56,18 +56,33 @@ extension OpenCache {
     }
   }
 
-  func totalSize() throws(StorageError) -> Int {
-    guard let ledger else { return try totalSizeOfEntries() }
+  /// The size of all subdirectories that this process may read, and the first error of the others.
+  func totalSize() throws(StorageError) -> (size: Int, failure: StorageError?) {
+    guard let ledger = ledger?.withoutWaiting() else { return (try totalSizeOfEntries(), nil) }
     try ledger.checkClock()
     let now = WallClock.now
     var unknownSize = 0
+    var failure: StorageError?
     for number in 0..<EntryName.directoryCount
     where ledger.size(of: number).bytes == nil || ledger.earliestExpiry(in: number) <= now {
-      let scan = try subdirectory(number, ledger).scan()
-      // Still unknown if the ledger cannot be changed because the disk is full.
-      if ledger.size(of: number).bytes == nil { unknownSize += scan.size }
+      do throws(StorageError) {
+        let size = try size(of: subdirectory(number, ledger, timeout: .zero))
+        // Still unknown if the ledger could not be changed.
+        if ledger.size(of: number).bytes == nil { unknownSize += size }
+      } catch  where !error.isDescriptorLimit {
+        failure = failure ?? error
+      }
     }
-    return ledger.totalSize.bytes + unknownSize
+    return (ledger.totalSize.bytes + unknownSize, failure)
+  }
+
+  /// Removes what has expired, unless that would wait for another process.
+  private func size(of subdirectory: CacheSubdirectory) throws(StorageError) -> Int {
+    do throws(StorageError) {
+      return try subdirectory.scan().size
+    } catch  where error.code == .timedOut {
+      return try subdirectory.countFiles()
+    }
   }
 
   /// The total size for a process that may not write, and so cannot use the ledger.

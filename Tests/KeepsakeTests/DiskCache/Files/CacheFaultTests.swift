@@ -362,7 +362,7 @@ import Testing
             for reader in [store, directory.cache()] {
               _ = try reader.get(key)
               _ = try reader.contains(key)
-              _ = try reader.keys()
+              _ = try (reader.keys(), reader.count, reader.totalSize)
               #expect(try reader.get("k") == Self.old)
             }
           }

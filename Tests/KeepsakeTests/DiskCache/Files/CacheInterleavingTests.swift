@@ -222,6 +222,7 @@ import Testing
 
   @Test func readersDoNotWaitForAStoppedHolderOfTheLedgersLock() throws {
     try directory.cache().set(value, forKey: "k")
+    try directory.cache().set(value, forKey: "over", expiry: .minutes(1))
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
     try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
     let reader = directory.cache()
@@ -229,6 +230,16 @@ import Testing
       for _ in 0..<3 { #expect(try reader.get("k") == value) }
     }
     #expect(calls.count { $0 == .lock } == 1)  // of the byte of this process
+    // Calls that would change the ledger if they could: its time is old, and an entry has expired.
+    let later = try anHourLater {
+      try systemCalls { () throws in
+        #expect(try reader.keys() == ["k"])
+        #expect(try reader.count == 1)
+        #expect(try reader.totalSize > 0)
+      }
+    }
+    // A reader that waits tries again until it times out.
+    #expect(later.count { $0 == .lock } < 100)
     ledger.file.unlock(bytes: CacheLedger.Byte.words)
     try reader.set(value, forKey: "l")
     #expect(try reader.totalSize == footprint(reader))

@@ -29,23 +29,32 @@ import Testing
   }
 
   private func withUnreadable<R>(
-    _ call: SystemCall = .list, _ body: () throws -> R
+    _ call: SystemCall = .list, _ code: Int32 = EACCES, _ body: () throws -> R
   ) rethrows -> R {
     let plan = FaultPlan { [path, self] event in
       guard event.call == call, event.path.hasPrefix(path) else { return .proceed }
       _ = scans.increment()
-      return .fail(EACCES)
+      return .fail(code)
     }
     return try FaultPlan.$current.withValue(plan, operation: body)
   }
 
-  @Test func allOtherEntriesAreListed() throws {
-    let listed = try withUnreadable { try store.keys() }
+  @Test(arguments: [EACCES, EIO]) func allOtherEntriesAreListed(_ code: Int32) throws {
+    let listed = try withUnreadable(.list, code) { try store.keys() }
     #expect(Set(listed) == Set(keys).subtracting(unreadable))
-    #expect(failures.all.map(\.code) == [.accessDenied])
+    #expect(failures.all.map(\.code) == [code == EACCES ? .accessDenied : .system(code)])
     #expect(failures.all.first?.operation == "DiskCache.keys", "\(failures.all)")
     #expect(failures.all.first?.path == path)
     #expect(try Set(store.keys()) == Set(keys) && failures.all.count == 1)
+  }
+
+  @Test func allOtherEntriesAreCounted() throws {
+    let cache = try #require(store.engine as? FileCache)
+    try cache.openCacheForWriting().ledger?.invalidate()
+    let size = try withUnreadable(.list, EIO) { try store.totalSize }
+    #expect(size == (keys.count - unreadable.count) * Self.footprint)
+    #expect(failures.all.contains { $0.operation == "DiskCache.totalSize" }, "\(failures.all)")
+    #expect(try store.totalSize == keys.count * Self.footprint)
   }
 
   @Test func allOtherEntriesExpire() throws {
