@@ -99,6 +99,7 @@ extension Folder {
       let directory = try DirectoryHandle(source.parent)
       let newDirectory = try other.makeDirectory(target.parent)
       let old = try target.status()
+      if old?.isSymbolicLink == true { throw target.symbolicLinkError }
       // Root copies what the owner of the new directory could not use.
       let keepsOwner = newDirectory.foreignOwner.map { $0 == status.owner } ?? true
       if keepsOwner,
@@ -131,8 +132,8 @@ extension Folder {
   /// try Folder.caches.adopt(downloaded, as: "films/1.mp4")
   /// ```
   ///
-  /// An existing file of that name is replaced. The file gets the permissions of the folder's
-  /// files.
+  /// An existing file of that name is replaced, and the file gets its permissions; otherwise those
+  /// of the folder's files.
   ///
   /// If the process is killed during the call, the file may be in the folder under a hidden name
   /// that ends in `.taken`.
@@ -212,38 +213,38 @@ extension Folder {
     }
   }
 
-  /// Moves a file into this folder and gives it the folder's mode; false if it is on another file
-  /// system.
+  /// Moves a file into this folder and gives it the permissions of the file that it replaces, or
+  /// the folder's mode; false if it is on another file system.
   private func moveIn(
     _ file: File, _ status: FileStatus, from source: String, to target: ConfinedPath,
     in directory: DirectoryHandle
   ) throws(StorageError) -> Bool {
-    // Before the file gets its final name, under which no one may find it with another mode.
-    try file.setMode(fileMode())
+    // First to a name that other processes do not know: under the final one, no one may find it
+    // with another mode. If they have replaced the source in the meantime, their file is moved
+    // back.
+    let adoptedName = AbandonedFiles.makeAdoptedName()
+    guard try FileSystem.move(source, in: nil, to: adoptedName, in: directory) else { return false }
     do throws(StorageError) {
-      // First move the file to a name that other processes do not know. If they have replaced the
-      // source in the meantime, their file is moved back.
-      let adoptedName = AbandonedFiles.makeAdoptedName()
-      if try FileSystem.move(source, in: nil, to: adoptedName, in: directory) {
-        let isSameFile: Bool
-        do throws(StorageError) {
-          let found = try FileSystem.status(adoptedName, in: directory, followsLinks: false)
-          isSameFile = found?.linkCount == 1 && found?.isSameFile(as: status) == true
-          if isSameFile { try FileSystem.rename(adoptedName, to: target.name, in: directory) }
-        } catch {
-          try moveBack(adoptedName, in: directory, to: source)
-          throw error
+      let found = try FileSystem.status(adoptedName, in: directory, followsLinks: false)
+      if found?.linkCount == 1, found?.isSameFile(as: status) == true {
+        let old = try target.status()
+        if old?.isSymbolicLink == true { throw target.symbolicLinkError }
+        if let old, old.isRegularFile {
+          try file.takePermissions(of: old, at: target.path)
+        } else {
+          try file.setMode(fileMode())
         }
-        if isSameFile { return true }
-        try moveBack(adoptedName, in: directory, to: source)
+        try FileSystem.rename(adoptedName, to: target.name, in: directory)
+        return true
       }
-      try file.setMode(status.mode)
-      return false
     } catch {
       // The first error matters more than a mode that could not be restored.
       try? file.setMode(status.mode)
+      try moveBack(adoptedName, in: directory, to: source)
       throw error
     }
+    try moveBack(adoptedName, in: directory, to: source)
+    return false
   }
 
   private func moveBack(

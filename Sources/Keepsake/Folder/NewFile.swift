@@ -97,7 +97,7 @@ final class NewFile: @unchecked Sendable {
     let path = directory.path(of: name)
     switch try FileSystem.status(name, in: directory, followsLinks: false) {
     case let old? where old.isSymbolicLink: throw ConfinedPath.symbolicLinkError(at: path, "save")
-    case let old? where old.isRegularFile: try temporary.takePermissions(of: old, at: path)
+    case let old? where old.isRegularFile: try temporary.file.takePermissions(of: old, at: path)
     default: if let mode { try temporary.file.setMode(mode) }
     }
   }

@@ -18,7 +18,7 @@ import Testing
 @Suite(.singleThreaded) struct ReplacedFileTests {
   /// A call that replaces a file.
   enum Replacement: CaseIterable {
-    case save, saveChunks, compaction, removeAll, restore, repair
+    case save, saveChunks, adopt, compaction, removeAll, restore, repair
   }
 
   private let directory: TemporaryDirectory
@@ -29,7 +29,7 @@ import Testing
   /// Makes the file that will be replaced, and returns its path.
   private func makeFile(_ replacement: Replacement) throws -> String {
     switch replacement {
-    case .save, .saveChunks:
+    case .save, .saveChunks, .adopt:
       try directory.files.save("old", as: "d/a")
       return directory.file("d/a").path
     case .compaction, .removeAll, .restore, .repair:
@@ -49,6 +49,9 @@ import Testing
         continuation.finish()
       }
       try await directory.files.save(chunks: chunks, as: "d/a")
+    case .adopt:
+      try directory.write(Array("new".utf8), to: "incoming")
+      try directory.files.adopt(directory.file("incoming"), as: "d/a")
     case .compaction:
       let store = directory.store()
       _ = try store.keys()
@@ -180,6 +183,8 @@ import Testing
       ("save", { try files.save("new", as: "d/b") }),
       ("saveChunks", { try await files.save(chunks: chunks, as: "d/b") }),
       ("copy", { try files.copy("d/a", to: "d/b") }),
+      ("move", { try files.move("d/a", to: "d/b") }),
+      ("adopt", { try files.adopt(incoming, as: "d/b") }),
     ]
     for (name, call) in calls {
       let error = await #expect(throws: StorageError.self, "\(name)") { try await call() }
@@ -191,6 +196,7 @@ import Testing
       try FileSystem.status(directory.file("d/b").path, followsLinks: false)?.kind
         == .symbolicLink)
     #expect(try directory.leftoverFiles() == [])
+    #expect(try files.load("d/a") == "old" && directory.bytes(of: "incoming") == Array("new".utf8))
     // A link can be removed.
     try files.delete("d/b")
     try files.save("new", as: "d/b")

@@ -80,7 +80,7 @@ extension Journal {
     _ = try new.tryLock()
     let target = try location.target()
     let status = try old.file.status()
-    try temporary.takePermissions(of: status, at: target)
+    try temporary.file.takePermissions(of: status, at: target)
     writer.word = nil
     if status.linkCount > 1 {
       new = try fill(old, from: new, end: end)

@@ -2,7 +2,7 @@ internal import CKeepsake
 internal import KeepsakeLibc
 
 /// A file that takes the place of another one is accessible to the same users, or to fewer.
-extension TemporaryFile {
+extension File {
   /// Gives the file the owner, group, mode and access-control list of the one that it will replace,
   /// as far as this process may.
   ///
@@ -13,7 +13,7 @@ extension TemporaryFile {
   ///   - old: The status of the other file.
   ///   - path: The absolute path of the other file.
   func takePermissions(of old: FileStatus, at path: String) throws(StorageError) {
-    let new = try file.status()
+    let new = try status()
     // Without setuid and setgid: the owner may be another user now.
     var mode = old.mode & 0o777
     // Only root may give a file away. Others may set the group to one of theirs.
@@ -24,13 +24,13 @@ extension TemporaryFile {
     if !keepsGroup || mode & 0o070 != 0 && !copyAccessList(from: path) {
       mode = mode & 0o700 | mode & (mode >> 3) & 0o007
     }
-    if mode != new.mode { try file.setMode(mode) }
+    if mode != new.mode { try setMode(mode) }
   }
 
   /// Whether the file has that owner and group now. An owner of `.max` stays as it is.
   private func setOwner(_ owner: UInt32, _ group: UInt32) -> Bool {
-    let result = systemCall(.chown, file.path, on: file.descriptor) {
-      Int(fchown(file.descriptor, owner, group))
+    let result = systemCall(.chown, path, on: descriptor) {
+      Int(fchown(descriptor, owner, group))
     }
     if case .success = result { return true }
     return false
@@ -38,8 +38,8 @@ extension TemporaryFile {
 
   /// Whether the file has the access-control list of the one at the path, which may have none.
   private func copyAccessList(from path: String) -> Bool {
-    let result = systemCall(.accessList, path, on: file.descriptor) {
-      Int(keepsake_copy_access_list(path, file.descriptor))
+    let result = systemCall(.accessList, path, on: descriptor) {
+      Int(keepsake_copy_access_list(path, descriptor))
     }
     if case .success = result { return true }
     return false
