@@ -55,10 +55,14 @@ extension Journal {
   private var handler: FileWatcher.Handler { { [weak self] event in self?.handle(event) } }
 
   /// A file that is missing cannot be watched, but its name in the directory is an event, also that
-  /// of a link on the way to it. The directories above that may be moved.
+  /// of each link on the way to it. The directories above may be moved.
   private func watchNames(polls: Bool) throws(StorageError) -> [FileWatcher.Watch] {
     var directories: [String: FileWatcher.Subject] = [:]
-    for end in Set([location.path, try location.target()]) {
+    var ends = [location.path]
+    var number = 0
+    while number < ends.count {
+      let end = ends[number]
+      number += 1
       var path = end
       while path != "/", path != "." {
         let parent = FileSystem.parent(of: path)
@@ -67,6 +71,10 @@ extension Journal {
           directories[parent] = .names
         } else if directories[parent] == nil {
           directories[parent] = .place
+        }
+        if status?.isSymbolicLink == true {
+          let target = try FileSystem.linkTarget(path)
+          if !ends.contains(target) { ends.append(target) }
         }
         path = parent
       }

@@ -5,10 +5,12 @@ import Testing
 @testable import KeepsakeTestSupport
 
 /// A process that only reads notices that the path leads elsewhere, although nobody tells it.
-@Suite struct ReplacedDirectoryTests {
+///
+/// One case after the other, because each mount is an event for all stores.
+@Suite(.serialized) struct ReplacedDirectoryTests {
   enum Replacement: CaseIterable {
     case moved, exchanged, ancestorMoved, linkToFile, linkToDirectory, linkInDirectory
-    case mounted, ancestorMounted
+    case linkInChain, mounted, ancestorMounted
 
     var isMount: Bool { self == .mounted || self == .ancestorMounted }
     var hasAncestor: Bool { self == .ancestorMoved || self == .ancestorMounted }
@@ -49,6 +51,11 @@ import Testing
         at: directory.file("used"), withIntermediateDirectories: true)
       try link("old/team.jsonl", "used/team.jsonl")
     case .linkToDirectory: try link("old", "used")
+    case .linkInChain:
+      try FileManager.default.createDirectory(
+        at: directory.file("used"), withIntermediateDirectories: true)
+      try link("old", "current")
+      try link("current/team.jsonl", "used/team.jsonl")
     case .linkInDirectory:
       // As a ConfigMap of Kubernetes.
       try FileManager.default.createDirectory(
@@ -77,6 +84,7 @@ import Testing
     case .exchanged: #expect(try FileSystem.exchange(new, with: used, in: nil))
     case .linkToFile: try link("new/team.jsonl", "used/team.jsonl")
     case .linkToDirectory: try link("new", "used")
+    case .linkInChain: try link("new", "current")
     case .linkInDirectory: try link("new", "used/..data")
     case .mounted: try mount(new, over: used)
     case .ancestorMounted: try mount(directory.file("next").path, over: used)
@@ -87,14 +95,7 @@ import Testing
     try #require(Glibc.mount(source, path, nil, UInt(MS_BIND), nil) == 0)
   }
 
-  /// Some containers do not allow root to mount.
-  private static let mayMount: Bool = {
-    guard let directory = try? TemporaryDirectory() else { return false }
-    guard Glibc.mount("tmpfs", directory.path, "tmpfs", 0, nil) == 0 else { return false }
-    return umount(directory.path) == 0
-  }()
-
-  @Test(arguments: Replacement.allCases.filter { mayMount || !$0.isMount })
+  @Test(arguments: Replacement.allCases.filter { OneAtATime.HazardTests.canMount || !$0.isMount })
   func aReaderNoticesThatItsPathLeadsElsewhere(_ replacement: Replacement) async throws {
     try prepare(replacement)
     defer { if replacement.isMount { umount2(directory.file("used").path, Int32(MNT_DETACH)) } }
