@@ -58,7 +58,9 @@ extension Folder {
       try perform("save") { () throws(StorageError) in
         let target = try targetFilePath(path)
         if let total { try requireFreeSpace(total) }
-        return try makeFile(target, replacing: replacing)
+        let file = try makeFile(target, replacing: replacing)
+        try file.keep()
+        return file
       }
     }
     do {

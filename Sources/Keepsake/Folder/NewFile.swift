@@ -37,7 +37,11 @@ final class NewFile: @unchecked Sendable {
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
   }
 
+  /// Prepares for code of the program that runs between the calls, and may close all descriptors.
+  func keep() throws(StorageError) { _ = try temporary.file.keep() }
+
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    guard temporary.file.isOpen else { throw .closed("save", directory.path(of: name)) }
     if let failure = temporary.file.write(bytes).failure { throw failure }
     count += bytes.count
   }

@@ -27,11 +27,18 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
         cache.fileNames(inSubdirectory: number), inSubdirectory: number)
     }
     temporary = try cache.makeTemporary(for: name)
+    // Code of the program runs between the calls, and may close all descriptors.
+    _ = try temporary.file.keep()
+  }
+
+  private func requireOpen() throws(StorageError) {
+    if !temporary.file.isOpen { throw .closed("set", cache.directory.path(of: name.path)) }
   }
 
   package func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     // Checked with each piece, because the rest may not fit on the disk.
     try files.requireSize(count + bytes.count, key, cache)
+    try requireOpen()
     if let failure = temporary.file.write(bytes).failure { throw failure }
     checksum.update(bytes)
     count += bytes.count
@@ -58,10 +65,12 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
 
   /// All bytes so far.
   package func contents() throws(StorageError) -> [UInt8] {
-    try temporary.file.read(from: 0, count: count)
+    try requireOpen()
+    return try temporary.file.read(from: 0, count: count)
   }
 
   package func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
+    try requireOpen()
     let summary = PayloadSummary(kind: .data, size: count, checksum: checksum.value)
     // Opened again, because the cache may have been emptied since the writer was made.
     let cache = try files.withOpenCacheForWriting { cache throws(StorageError) in
