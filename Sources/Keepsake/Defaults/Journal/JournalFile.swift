@@ -182,9 +182,11 @@ struct JournalFile: ~Copyable {
     let isBeingReplaced = word == .replaced && !isLocked
     let status = try handle.file.status(withTimes: true)
     let bytes = try handle.file.read(from: 0, count: status.size)
-    // A writer has published more, or replaced the file.
-    if handle.word != word { return nil }
     let contents = try contents(bytes, word, isLocked: isLocked)
+    // A writer has replaced the file. What it has appended since is read by the next call: it may
+    // append faster than this reads.
+    let latest = handle.word
+    if latest != word, (latest.end(of: contents.id) ?? 0) < contents.end { return nil }
     if !contents.isComplete {
       // A writer that fills the file has overwritten a part of it.
       let isKnown = identity != nil || table.entries.count > 0

@@ -33,6 +33,26 @@ import Testing
     }
   }
 
+  /// The first read of a file, and each one after it was replaced, takes longer than a set.
+  @Test func aReaderKeepsUpWithAWriterThatNeverPauses() throws {
+    let (directory, store) = try Self.pair()
+    let count = Locked(0)
+    let isSetting = Locked(false)
+    let plan = FaultPlan { event in
+      guard event.call == .read, !isSetting.withLock({ $0 }) else { return .proceed }
+      isSetting.withLock { $0 = true }
+      defer { isSetting.withLock { $0 = false } }
+      // After 100 reads it does not keep up.
+      if count.increment() < 100 { #expect(throws: Never.self) { try store.set(2, forKey: "a") } }
+      return .proceed
+    }
+    let reader = directory.store()
+    let value = try FaultPlan.$current.withValue(plan) { try reader.int("a") }
+    #expect(value == 1 || value == 2)
+    #expect(count.withLock { $0 } < 10)
+    #expect(try reader.int("a") == 2)
+  }
+
   /// From one call on everything fails, as in a process that is killed there.
   @Test(arguments: ["set", "removeAll", "compact"])
   func allReadersAgreeAfterAKill(operation: String) throws {
