@@ -31,7 +31,18 @@ extension Journal {
       isEmpty
       ? NewJournal(into: fixedID)
       : file.withLock { NewJournal($0.table.entries, into: fixedID) }
-    let temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
+    let temporary: TemporaryFile
+    do throws(StorageError) {
+      temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
+    } catch {
+      // As beside a file that is mounted alone in a read-only container. An empty file has nothing
+      // to lose.
+      guard let old = writer.handle, try old.file.status().size == 0 else { throw error }
+      try overwrite(old, with: new.bytes)
+      let filled = try publish(JournalWord(id: new.id, end: new.end), in: old)
+      file.withLock { $0.adopt(filled, new.id, end: new.end, isEmpty: isEmpty) }
+      return writer.adopt(filled, new.id, end: new.end)
+    }
     try install(temporary, new.id, end: new.end, isEmpty: isEmpty, &writer)
     try synchronizeDirectory()
   }
@@ -137,6 +148,14 @@ extension Journal {
     let bytes = try new.file.read(from: 0, count: end)
     let path = try location.nextPath()
     try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
+    try overwrite(old, with: bytes)
+    // Before the word, or a later killed writer could leave its header beside this copy.
+    try FileSystem.unlink(path)
+    return try publish(new.word, in: old)
+  }
+
+  /// Writes a journal without a word into the file.
+  private func overwrite(_ old: JournalHandle, with bytes: [UInt8]) throws(StorageError) {
     var header = Array(bytes[..<JournalFormat.headerSize])
     header.replaceSubrange(
       JournalWord.offset..<JournalWord.offset + JournalWord.size, with: JournalWord.replaced.bytes)
@@ -144,13 +163,19 @@ extension Journal {
     try old.file.synchronize()
     let rest = Array(bytes[JournalFormat.headerSize...])
     try old.file.overwrite(rest.span.bytes, at: JournalFormat.headerSize)
-    try old.file.truncate(to: end)
+    try old.file.truncate(to: bytes.count)
     try old.file.synchronize()
-    // Before the word, or a later killed writer could leave its header beside this copy.
-    try FileSystem.unlink(path)
+  }
+
+  /// Ends that with the word.
+  ///
+  /// - Returns: The file with its new contents.
+  private func publish(
+    _ word: JournalWord, in old: JournalHandle
+  ) throws(StorageError) -> JournalHandle {
     // The mapping of an empty file does not show what was written to it.
     let filled = try JournalHandle(old.file.duplicate(as: location.path))
-    try filled.publish(new.word)
+    try filled.publish(word)
     try filled.file.synchronize()
     return filled
   }
