@@ -56,12 +56,13 @@ final class ByteRangeLock: Sendable {
     // A turn ends before the timeout, because the thread may wait for a byte of a stopped process,
     // and the other bytes can still be locked.
     let longestTurn = timeout / 4
+    let start = ContinuousClock.now
     if try locks(file, turn, within: longestTurn) {
       defer { LockFile.unlock(file, bytes: turn) }
-      if !isSingle { return try LockFile.lock(file, bytes: bytes, timeout: timeout) }
+      if !isSingle { return try LockFile.lock(file, bytes: bytes, since: start, timeout: timeout) }
       if try locks(file, bytes, within: longestTurn) { return }
     }
-    try LockFile.lock(file, bytes: bytes, timeout: timeout)
+    try LockFile.lock(file, bytes: bytes, since: start, timeout: timeout)
   }
 
   private static func locks(

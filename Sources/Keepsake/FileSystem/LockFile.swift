@@ -159,10 +159,11 @@ final class LockFile: Sendable {
   }
 
   static func lock(
-    _ file: File, bytes: Range<UInt64>, timeout: Duration
+    _ file: File, bytes: Range<UInt64>, since start: ContinuousClock.Instant = .now,
+    timeout: Duration
   ) throws(StorageError) {
     do throws(StorageError) {
-      try lockInParts(file, bytes, start: .now, timeout: timeout)
+      try lockInParts(file, bytes, start: start, timeout: timeout)
     } catch {
       // Some parts may be locked.
       unlock(file, bytes: bytes)
