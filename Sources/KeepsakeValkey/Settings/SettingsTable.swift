@@ -25,8 +25,13 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     self.maximumByteCount = maximumByteCount
     self.name = name
     self.server = server
-    self.report = report
-    copy = TableCopy(of: name, on: server, in: cache, report: report)
+    // On another thread: a handler may use the table, which the reporting call may have locked, and
+    // on the link's thread it would stop all tables.
+    let reportSoon: @Sendable (StorageError) -> Void = { error in
+      BackgroundWork.run { report(error) }
+    }
+    self.report = reportSoon
+    copy = TableCopy(of: name, on: server, in: cache, report: reportSoon)
     let table = "\(server.address) \(name.values)"
     let content = name.content
     let newState: @Sendable () -> TableState = {
@@ -221,7 +226,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   ) {
     let next = state.withLock { $0.noteServerVersion(version, name: name, since: baseline) }
     submit(next.load)
-    if let error = next.report { reportSoon(error) }
+    if let error = next.report { report(error) }
   }
 
   /// Returns once the mirrors have a change of this process, or the one because of which its
@@ -245,7 +250,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     restoreCopy()
     do throws(StorageError) {
       try server.check()
-      if name.content == .secrets { server.checkDurability(reportSoon) }
+      if name.content == .secrets { server.checkDurability(report) }
       try follow()
       try waitUntilCurrent()
       state.withLock { $0.add(mirror) }
@@ -317,11 +322,6 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     }
   }
 
-  /// Not on the link's thread, on which a handler that waits would stop all tables.
-  private func reportSoon(_ error: StorageError) {
-    BackgroundWork.run { [report] in report(error) }
-  }
-
   private func receive(_ bytes: [UInt8]) {
     let message = TableMessage(bytes)
     submit(state.withLock { $0.receive(message, byteCount: bytes.count) })
@@ -357,7 +357,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
         $0.finishLoading(load, snapshot, askedName: askedName, isReplacement: isReplacement)
       }
       submit(next.load)
-      if let error = next.report { reportSoon(error) }
+      if let error = next.report { report(error) }
       saveCopySoon()
     } catch {
       // The link fails a call that reads with this code only for the size of its reply.

@@ -197,6 +197,7 @@ import Testing
     let second = TestClient(server, copies: machine)
     let known = try second.all()
     #expect(known == ["a": "1", "b": "\"größe\""])
+    waitUntil("the outage was not reported") { !second.reports.all.isEmpty }
     #expect(second.reports.all.map(\.code) == [.unreachable])
     #expect(second.reports.all.first?.reason?.contains("minutes ago") == true)
     expectFailure(.unreachable) { try second.set("a", "2") }

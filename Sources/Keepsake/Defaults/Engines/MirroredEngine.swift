@@ -81,8 +81,11 @@ extension StorageEngines {
     }
 
     /// Reports an error that no call can throw to ``StorageSystem/onFailure``: that the server has
-    /// lost changes, for example.
-    public func report(_ error: StorageError) { handler(error) }
+    /// lost changes, for example. The handler runs on another thread.
+    public func report(_ error: StorageError) {
+      // It may read the suite, which waits for a call that fills this mirror.
+      BackgroundWork.run { [handler] in handler(error) }
+    }
 
     private func receive(_ store: () throws(StorageError) -> Void) {
       do throws(StorageError) {

@@ -38,12 +38,13 @@ extension Vault {
       }
       if state.withLock({ $0.lockCount != lockCount }) { try SessionKeyring.remove(name) }
     } catch {
-      report(
-        StorageError(
-          error.code, operation: "unlock", path: storage.path,
-          reason:
-            "the vault is open, but the system does not remember its key (\(error.reason ?? ""))",
-          remedy: "Unlock the vault in each process; containers often forbid kernel keyrings."))
+      let failure = StorageError(
+        error.code, operation: "unlock", path: storage.path,
+        reason:
+          "the vault is open, but the system does not remember its key (\(error.reason ?? ""))",
+        remedy: "Unlock the vault in each process; containers often forbid kernel keyrings.")
+      // On another thread: the handler may lock the vault, which waits for this session.
+      BackgroundWork.run { [report] in report(failure) }
     }
   }
 

@@ -45,6 +45,30 @@ import Testing
     }
   }
 
+  /// Reports something each time a mirror is filled.
+  private final class ReportingEngine: StorageEngines.MirroredEngine {
+    func fill(_ mirror: StorageEngines.Mirror) {
+      mirror.report(StorageError(.unreachable, operation: "connect", remedy: "Wait."))
+    }
+    func data(forKey key: String) -> Data? { nil }
+    func keys() -> [String] { [] }
+    func set(_ data: Data?, forKey key: String) {}
+    func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool { true }
+  }
+
+  @Test func aReportWhileTheMirrorIsFilledMayReadTheSuite() async throws {
+    let (reads, continuation) = AsyncStream.makeStream(of: Int?.self)
+    try await StorageSystem.withTemporary(engines: ["own": ReportingEngine()]) { () async throws in
+      let store = Defaults.suite("own")
+      StorageSystem.onFailure = { _ in continuation.yield(try? store.int("n")) }
+      #expect(try store.int("n") == 0)
+      for await read in reads {
+        #expect(read == 0)
+        break
+      }
+    }
+  }
+
   @Test func readsGoOnWhileTheServerIsAway() async throws {
     try await withSuite(on: ServerEngine(server)) { store async throws in
       try store.set(16, forKey: "size")
