@@ -226,6 +226,7 @@ struct RememberingTests {
       }
       #expect(try store.isLocked)
     }
+    waitUntil("the failure is not reported") { !failures.all.isEmpty }
     let failure = try #require(failures.all.first)
     #expect(failures.all.count == 1 && failure.operation == "SecureVault.unlock")
     #expect(failure.reason?.contains("does not remember") == true, "\(failure)")

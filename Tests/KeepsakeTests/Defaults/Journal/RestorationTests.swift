@@ -91,6 +91,22 @@ import Testing
     try expectKept(["k0", "k1", "k2"])
   }
 
+  /// Of all running processes, only one that does not write knew the values.
+  @Test func aReaderKeepsTheValuesOfAnEmptiedFile() throws {
+    let other = try TemporaryDirectory(isQuick: true)
+    for key in 0..<3 { try other.store().set(key, forKey: "k\(key)") }
+    try directory.write(other.bytes(of: Self.journal), to: Self.journal)
+    let reader = directory.store(failures: failures)
+    try reader.journal.lookOnlyWhenUsed()
+    #expect(try reader.int("k2") == 2)
+    try overwrite(with: [])
+    try Self.later {
+      try directory.store().set(7, forKey: "new")
+      #expect(try reader.keys() == ["new"])
+    }
+    try expectKept(["k0", "k1", "k2"])
+  }
+
   @Test func aForeignFileIsAnErrorOnceItHasSettled() throws {
     let store = directory.store(failures: failures)
     try store.set(1, forKey: "a")
