@@ -8,6 +8,8 @@
 package struct KeyFile: Sendable {
   let path: String
   let timeout: Duration
+  /// The directory of the vault: root also uses the key file of its owner.
+  var vault: String?
 
   static let idSize = 16
   private static let prefixSize = 8
@@ -186,7 +188,7 @@ package struct KeyFile: Sendable {
       throw refusal("it is not a regular file", remedy: "Move it away.")
     }
     let user = ProcessEnvironment.userID
-    guard try isOwnerTrusted(status) else {
+    guard try owners().contains(status.owner) else {
       throw refusal(
         "it belongs to user \(status.owner), and this process runs as user \(user)",
         remedy: "Run the program as that user, or run: chown \(user) \(path)")
@@ -229,35 +231,39 @@ package struct KeyFile: Sendable {
     else { throw damaged }
   }
 
-  /// Whether the file belongs to this user or, if that is root, to the owner of its directory.
-  private func isOwnerTrusted(_ status: FileStatus) throws(StorageError) -> Bool {
+  /// The users whose key file is used: this one and, if this is root, the owner of the vault.
+  private func owners() throws(StorageError) -> [UInt32] {
     let user = ProcessEnvironment.userID
-    if status.owner == user { return true }
-    guard user == 0 else { return false }
-    return try FileSystem.status(directory.path)?.owner == status.owner
+    guard user == 0, let vault,
+      let status = try FileSystem.status(FileSystem.existingPath(vault))
+    else { return [user] }
+    return [user, status.owner]
   }
 
   /// Throws if other users may put another key file in the place of this one.
   private func requireSafeDirectory() throws(StorageError) {
     guard let status = try FileSystem.status(directory.path) else { return }
-    let user = ProcessEnvironment.userID
-    // Root also uses the key files of other users.
-    guard user == 0 || status.owner == user || status.owner == 0 else {
+    let (user, owners) = (ProcessEnvironment.userID, try owners())
+    guard status.owner == 0 || owners.contains(status.owner) else {
       throw refusal(
         "its directory belongs to user \(status.owner), and this process runs as user \(user)",
         remedy: "Run the program as that user, or run: chown \(user) \(directory.path)")
     }
+    let replaced =
+      ". If they may have replaced the key file, call SecureVault.protect(with: .keyFile)."
     guard status.mode & 0o022 == 0 else {
       throw refusal(
         "other users may write to its directory (mode \(String(status.mode, radix: 8)))",
-        remedy: "Run: chmod go-w \(directory.path). If they may have replaced the key file, call "
-          + "SecureVault.protect(with: .keyFile).")
+        remedy: "Run: chmod go-w \(directory.path)" + replaced)
     }
+    let found = try FileSystem.unsafeDirectory(
+      onTheWayTo: directory.path, isOwner: owners.contains)
+    if let found { throw refusal(found.reason, remedy: found.remedy + replaced) }
   }
 
   /// Throws if a new key file could not be used again, before there is a key in it.
   private func requireKeptMode(_ status: FileStatus) throws(StorageError) {
-    if status.mode & 0o077 == 0, try isOwnerTrusted(status) { return }
+    if status.mode & 0o077 == 0, try owners().contains(status.owner) { return }
     throw StorageError(
       .accessDenied, operation: "open", path: directory.path,
       reason: "\(FileSystem.typeName(at: path)) does not keep permissions, so other users could "

@@ -22,7 +22,9 @@ extension VaultDirectory {
   func prepareRestore(
     from directory: String, keyFile: String?
   ) throws(StorageError) -> PreparedRestore {
-    let backedUpKeys = keyFile.map { KeyFile(path: $0, timeout: timeout) }
+    let backedUpKeys = keyFile.map {
+      KeyFile(path: $0, timeout: timeout, vault: directory)
+    }
     let keys = if let backedUpKeys { backedUpKeys } else { try ownKeyFile() }
     try requireKey(to: directory, in: keys)
     let mode = try paths.prepareDirectory()

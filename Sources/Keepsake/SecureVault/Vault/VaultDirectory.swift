@@ -59,7 +59,7 @@ final class VaultDirectory: VaultStorage {
   func keyFile() throws(StorageError) -> KeyFile? { try ownKeyFile() }
 
   func ownKeyFile() throws(StorageError) -> KeyFile {
-    KeyFile(path: try paths.keyFilePath(), timeout: timeout)
+    KeyFile(path: try paths.keyFilePath(), timeout: timeout, vault: paths.directory)
   }
 
   func entryDirectories() throws(StorageError) -> [String] { try paths.entryDirectories() }

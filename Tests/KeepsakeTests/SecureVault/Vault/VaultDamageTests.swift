@@ -634,6 +634,62 @@ import Testing
     }
   }
 
+  /// They could put their own directory in the place of the key file's.
+  @Test func refusesAKeyFileBelowADirectoryThatOtherUsersMayWrite() throws {
+    _ = try makeSecrets()
+    let path = directory.path
+    for mode: mode_t in [0o777, 0o757, 0o702] {
+      try #require(chmod(path, mode) == 0)
+      try expectRefused("mode \(String(mode, radix: 8))", remedy: "chmod go-w \(path)")
+    }
+    // In a sticky directory they could not.
+    for mode: mode_t in [0o1777, 0o755, 0o711] {
+      try #require(chmod(path, mode) == 0)
+      try expectUsable("mode \(String(mode, radix: 8))")
+    }
+    // Behind a link.
+    let open = directory.file("open")
+    try FileManager.default.createDirectory(at: open, withIntermediateDirectories: false)
+    try FileSystem.rename(directory.file("state").path, to: open.path + "/state")
+    try FileManager.default.createSymbolicLink(
+      at: directory.file("state"), withDestinationURL: open.appending(path: "state"))
+    try expectUsable("a link")
+    try #require(chmod(open.path, 0o777) == 0)
+    try expectRefused("behind a link", remedy: "chmod go-w \(open.path)")
+    try #require(chmod(open.path, 0o755) == 0)
+    if geteuid() != 0 { return }
+    // The owner could, unless a container does not know the owner.
+    for (owner, isRefused): (uid_t, Bool) in [(1_234, true), (65_534, false), (0, false)] {
+      for path in [path, open.path] {
+        try #require(chown(path, owner, 0) == 0)
+        if isRefused {
+          try expectRefused("user \(owner)", remedy: "chown 0 \(path)")
+          try #require(chown(path, 0, 0) == 0)
+        } else {
+          try expectUsable("user \(owner)")
+        }
+      }
+    }
+    // A group of one user has no others.
+    try #require(chmod(path, 0o775) == 0)
+    try expectUsable("the group of root")
+    try #require(chown(path, 0, 65_534) == 0)
+    try expectRefused("another group", remedy: "chmod go-w \(path)")
+  }
+
+  /// Root uses the key file of the vault's owner, and of no other user.
+  @Test(.enabled(if: geteuid() == 0)) func rootRefusesAKeyFileThatIsNotTheVaultOwners() throws {
+    _ = try makeSecrets()
+    let names = ["state", "state/vault.key"]
+    for name in names { try #require(chown(directory.file(name).path, 65_534, 65_534) == 0) }
+    try expectRefused("another user's", remedy: "chown 0 \(directory.keyFilePath)")
+    try #require(chown(directory.keyFilePath, 0, 0) == 0)
+    try expectRefused("in another user's directory", remedy: "chown 0 \(directory.path)/state")
+    try #require(chown(directory.keyFilePath, 65_534, 65_534) == 0)
+    try #require(chown(directory.path + "/vault", 65_534, 65_534) == 0)
+    try expectUsable("the vault owner's")
+  }
+
   /// Only root can change a file's owner.
   @Test(.enabled(if: geteuid() == 0)) func refusesAKeyFileOfAnotherUser() throws {
     _ = try makeSecrets()
