@@ -12,6 +12,7 @@ package struct BackupDirectory: Sendable {
   ///   backup.
   package init(creating path: String) throws(StorageError) {
     self.path = path
+    try requireSafeParent()
     let isNew = try Self.make(path)
     let directory = try DirectoryHandle(path)
     try requireOwn(directory.status())
@@ -49,8 +50,21 @@ package struct BackupDirectory: Sendable {
       } else {
         "a link or a file is there"
       }
-    guard let problem else { return }
-    throw StorageError(
+    if let problem { throw unsafe(problem) }
+  }
+
+  /// Throws if other users may put another directory in the place of this one. Root may choose any
+  /// user's directory.
+  private func requireSafeParent() throws(StorageError) {
+    let user = ProcessEnvironment.userID
+    let found = try FileSystem.unsafeDirectory(onTheWayTo: FileSystem.parent(of: path)) {
+      user == 0 || $0 == user
+    }
+    if let found { throw unsafe(found.reason) }
+  }
+
+  private func unsafe(_ problem: String) -> StorageError {
+    StorageError(
       .accessDenied, operation: "backUp", path: path,
       reason: "the backup would not be safe: \(problem)",
       remedy: "Name a new directory in one of your own.")

@@ -160,6 +160,17 @@ extension KeepsakectlTests {
       try expectFailure(77, "other users may write", "backup", app, own)
     }
     try #require(chmod(own, 0o700) == 0)
+    // They could exchange the directory with one of theirs.
+    let open = path("open")
+    try FileManager.default.createDirectory(
+      atPath: open + "/own", withIntermediateDirectories: true)
+    try #require(chmod(open, 0o777) == 0)
+    for target in [open + "/new", open + "/own/new"] {
+      try expectFailure(77, "other users may write to \(open)", "backup", app, target)
+      #expect(try FileSystem.status(target) == nil)
+    }
+    try #require(chmod(open, 0o1777) == 0)
+    #expect(try run("backup", app, open + "/new").status == 0)
     let link = path("link")
     try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: own)
     for name in [link, link + "/", link + "//"] {
