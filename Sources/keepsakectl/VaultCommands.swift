@@ -258,9 +258,9 @@ enum VaultCommands {
   static func lock(_ arguments: Arguments) throws -> Int32 {
     try arguments.bootstrapApp()
     let vault = SecureVault.shared
-    // Which key is to be forgotten is in the header, without which lock() would do nothing.
-    _ = try vault.protection
     try vault.lock()
+    // The keys of all vaults were forgotten if the header cannot be read.
+    _ = try vault.protection
     return Diagnostics.status
   }
 

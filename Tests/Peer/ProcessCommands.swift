@@ -1,4 +1,5 @@
 // Commands of a process that changes its standard streams or its environment.
+import CKeepsake
 import Dispatch
 import FoundationEssentials
 import Keepsake
@@ -93,6 +94,24 @@ private func watchesWithoutStreams(_ settings: Defaults.Store) -> Bool {
   return !watching.isEmpty && watching.allSatisfy { $0 > 2 }
 }
 
+/// Runs a program in a new session keyring with a key of a vault that is somewhere else.
+///
+/// - Returns: How the program ended, and whether the key is gone.
+private func runWithRememberedKey(_ program: [String]) -> String {
+  let (join, session): (Int32, Int32) = (1, -3)
+  let name = "keepsake:vault:0123456789abcdef:00"
+  guard keepsake_control_key(join, 0, 0) >= 0, keepsake_add_key(name, name, 32, session) >= 0
+  else { return "error \(errno)" }
+  var words = program.map { strdup($0) } + [nil]
+  defer { for word in words { free(word) } }
+  var child: pid_t = 0
+  guard posix_spawn(&child, program[0], nil, nil, &words, environ) == 0 else { return "no child" }
+  var status: Int32 = 0
+  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  let isThere = keepsake_find_key(name, session) >= 0
+  return "status \(status >> 8), \(isThere ? "remembered" : "forgotten")"
+}
+
 /// Runs the command if it is one of these; false otherwise.
 func runProcessCommand(_ words: [String]) -> Bool {
   switch words[0] {
@@ -107,6 +126,8 @@ func runProcessCommand(_ words: [String]) -> Bool {
       if open(words[1], O_WRONLY | O_CREAT, 0o600) != STDERR_FILENO { exit(1) }
     }
     Defaults.set(1, forKey: "k", suite: Defaults.Suite(String(repeating: "x", count: 300)))
+  case "with-remembered-key":  // PROGRAM [ARGUMENT …]
+    printLine(runWithRememberedKey(Array(words.dropFirst())))
   case "change-home":  // FIRST SECOND: uses stores before and after HOME changes
     for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
       unsetenv(name)

@@ -181,6 +181,19 @@ extension KeepsakectlTests {
     #expect(run.failed(77, "terminal"), "\(run)")
   }
 
+  /// Its name is in the header; in a keyring that no other test uses.
+  @Test(.enabled(if: Keyring.isAvailable)) func locksAVaultWhoseHeaderIsDamaged() throws {
+    try fill()
+    try flipBit(of: header, at: 3)
+    let command = [inspector.path, "vault", "lock", app]
+    let child = try Child(
+      Peer.executable, [directory.path, "with-remembered-key"] + command,
+      environment: inspector.environment, mergesErrors: true)
+    let output = child.finish()
+    #expect(output.contains("the file is not a vault header"), "\(output)")
+    #expect(output.hasSuffix("status 1, forgotten\n"), "\(output)")
+  }
+
   @Test func addsListsAndRemovesRecoveries() throws {
     try fill()
     func openers() throws -> [[String: Any]] {

@@ -91,7 +91,8 @@ struct RememberingTests {
   }
 
   /// The other login forgets the key that it remembers itself.
-  @Test func lockForgetsTheKeyOfAVaultThatHasLostItsPassphraseInAnotherLogin() throws {
+  @Test(arguments: [true, false])
+  func lockForgetsTheKeyOfAVaultThatHasLostItsPassphraseInAnotherLogin(isOpen: Bool) throws {
     let store = make()
     try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     let name = try keyName
@@ -99,8 +100,8 @@ struct RememberingTests {
     #expect(try SessionKeyring.read(name, into: key.bytes))
     try directory.secrets(keySources: [source]).protect(with: .keyFile)
     try SessionKeyring.add(UnsafeRawBufferPointer(key.bytes), named: name, seconds: 3_600)
-    try store.lock()
-    #expect(Keyring.find(name) == nil)
+    try (isOpen ? store : make()).lock()
+    #expect(Keyring.find(name) == nil && Keyring.find(name + ":user") == nil)
   }
 
   /// While the new key is made, another process gives the vault a passphrase, and another one is
@@ -134,23 +135,54 @@ struct RememberingTests {
     #expect(Keyring.find(name) == nil)
   }
 
-  /// Another process of the login locks a vault whose header is away, or is no header.
-  @Test(arguments: ["vault/vault.hdr", "vault", ""])
-  func lockForgetsTheKeyOfAVaultThatCannotBeRead(moved: String) throws {
+  /// Another process of the login locks a vault whose header is away.
+  @Test(arguments: ["vault/vault.hdr", "vault"])
+  func lockForgetsTheKeyOfAVaultThatIsMissing(moved: String) throws {
     let store = make()
     try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     let name = try keyName
-    if moved.isEmpty {
-      try Bytes.write([1, 2, 3], to: directory.headerPath)
-    } else {
-      try FileSystem.rename(directory.file(moved).path, to: directory.file("aside").path)
-    }
+    try FileSystem.rename(directory.file(moved).path, to: directory.file("aside").path)
     // A failure to look for it is no success.
     let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(ENOMEM) : .proceed })
     FaultPlan.$current.withValue(plan) {
       #expect(throws: StorageError.self) { try make().lock() }
     }
     #expect(Keyring.find(name) != nil)
+    try make().lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
+  /// The vault was remembered under another path, which nothing here names.
+  @Test func lockForgetsAllKeysOfTheLibraryIfTheHeaderCannotBeRead() throws {
+    let (prefix, place) = ("keepsake:vault:", String(format: "%016lx", Int.random(in: 0 ... .max)))
+    let name = "\(prefix)\(place):00"
+    let own = try keyName
+    // Those of other tests are not found.
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .keyring, event.path != prefix else { return .proceed }
+      return event.path.contains(place) || event.path.hasPrefix(own) ? .proceed : .fail(ENOKEY)
+    })
+    let bytes: [UInt8] = Array(repeating: 1, count: XAES.keySize)
+    for (header, isKept) in [(try Bytes.read(directory.headerPath), true), ([1, 2, 3], false)] {
+      try bytes.withUnsafeBytes { try SessionKeyring.add($0, named: name, seconds: 600) }
+      try Bytes.write(header, to: directory.headerPath)
+      try FaultPlan.$current.withValue(plan) { try make().lock() }
+      #expect((Keyring.find(name) != nil) == isKept)
+    }
+    try SessionKeyring.remove(name)
+  }
+
+  /// A link leads to the vault, whose header is away.
+  @Test func lockForgetsTheKeyOfAVaultThatWasOpenedThroughALink() throws {
+    let other = try TemporaryDirectory(isQuick: true)
+    let link = TemporaryDirectory("link", in: other)
+    try FileManager.default.createSymbolicLink(
+      atPath: link.path, withDestinationPath: directory.path)
+    try link.secrets(keySources: []).unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try keyName
+    #expect(Keyring.find(name) != nil)
+    #expect(try make().get("k") == "v")
+    try FileSystem.rename(directory.file("vault").path, to: directory.file("aside").path)
     try make().lock()
     #expect(Keyring.find(name) == nil)
   }
@@ -203,9 +235,10 @@ struct RememberingTests {
     let calls = try systemCalls {
       try other.secrets().set("v", forKey: "k")
       #expect(try !other.secrets().isLocked && other.secrets(keySources: []).isLocked)
-      try other.secrets().lock()
     }
     #expect(!calls.contains(.keyring))
+    // It may have been remembered before.
+    #expect(try systemCalls { try other.secrets().lock() }.contains(.keyring))
   }
 
   /// Containers forbid the calls; some systems lack them.

@@ -56,7 +56,7 @@ extension Vault {
       failure = error
     }
     state.withLock { $0.reset() }
-    failure = forgetRemembered(header) ?? failure
+    failure = forgetRemembered(header.map { [$0] } ?? []) ?? failure
     if let failure { throw failure }
   }
 }

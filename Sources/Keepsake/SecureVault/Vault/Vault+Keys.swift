@@ -33,7 +33,9 @@ extension Vault {
     guard let replaced = try replaceMasterKey(under: source) else { return }
     // From here on the vault is protected with the new source, so failures are only reported.
     do throws(StorageError) {
-      if let failure = forgetRemembered(old, replaced) { report(failure.inContext(of: "protect")) }
+      if let failure = forgetRemembered([old, replaced].compactMap { $0 }) {
+        report(failure.inContext(of: "protect"))
+      }
       for failure in try resealEntries() { report(failure.inContext(of: "protect")) }
     } catch {
       report(error.inContext(of: "protect"))

@@ -131,7 +131,7 @@ extension Vault {
     let sessions = state.withLock { $0.lock() }
     // A process that has not opened the vault locks it for others too. And since this one opened
     // it, the vault may have got a passphrase, or have lost the one that it was remembered with.
-    let failure = forgetRemembered(openHeader, (try? storage.readHeader())?.0)
+    let failure = forgetRemembered(knownHeaders(besides: openHeader))
     // The last user of a session wipes its keys. No session is in use while the caller's code runs,
     // and no call waits longer for a lock than this.
     let deadline = ContinuousClock.now + timeout * 2

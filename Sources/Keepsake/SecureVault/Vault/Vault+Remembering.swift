@@ -16,9 +16,16 @@ extension Vault {
   }
 
   /// What the names of this vault's keys begin with. It depends on where the vault is, so that they
-  /// are found even if its header is not.
+  /// are found even if its header is not, and not on the links that lead there.
   private func namePrefix() throws(StorageError) -> String {
-    let hash = try Array(storage.path.utf8).withBytes(Digest.sha256)
+    var path = storage.path
+    // The vault of a server has a name instead of a path.
+    if path.hasPrefix("/"), let existing = try? FileSystem.existingPath(path),
+      let realPath = try? FileSystem.realPath(existing)
+    {
+      path = realPath + path.dropFirst(existing.count)
+    }
+    let hash = try Array(path.utf8).withBytes(Digest.sha256)
     return Self.prefix + Self.hexadecimal(hash.prefix(8)) + ":"
   }
 
@@ -64,20 +71,27 @@ extension Vault {
     }
   }
 
+  /// The headers that the vault has and had, so far as they are known; nil if there is only one that
+  /// cannot be read.
+  func knownHeaders(besides openHeader: VaultHeader?) -> [VaultHeader]? {
+    do throws(StorageError) {
+      return [openHeader, try storage.readHeader()?.0].compactMap { $0 }
+    } catch {
+      return openHeader.map { [$0] }
+    }
+  }
+
   /// Makes all processes of the login forget the keys of the vault here, and of one that was moved
   /// here. Returns a failure.
   ///
-  /// - Parameter headers: What the vault has or had; none if they cannot be read.
-  func forgetRemembered(_ headers: VaultHeader?...) -> StorageError? {
-    let known = headers.compactMap { $0 }
-    // Only a vault that asks a user for a passphrase is remembered.
-    if !known.isEmpty, !known.contains(where: \.hasTypedSlot) { return nil }
+  /// - Parameter headers: What the vault has or had; nil for the keys of all vaults.
+  func forgetRemembered(_ headers: [VaultHeader]?) -> StorageError? {
     var failure: StorageError?
     do throws(StorageError) {
       let here = try namePrefix()
-      let ids = known.map { ":" + Self.hexadecimal($0.vaultID) }
+      let ids = headers?.map { ":" + Self.hexadecimal($0.vaultID) }
       for name in try SessionKeyring.names(startingWith: Self.prefix)
-      where name.hasPrefix(here) || ids.contains(where: name.contains) {
+      where name.hasPrefix(here) || ids?.contains(where: name.contains) != false {
         do throws(StorageError) {
           try SessionKeyring.remove(name)
         } catch {
