@@ -24,7 +24,7 @@ extension SecureVault.Store {
 
   /// Adds a second passphrase that also opens the vault.
   ///
-  /// There is room for seven passphrases of the usual cost. The calls that invalidate a recovery
+  /// There is room for three, besides the passphrase that protects the vault. The calls that invalidate a recovery
   /// code also invalidate the passphrase; see ``addRecovery()``.
   ///
   /// - Throws: ``StorageError`` of code `locked` before `unlock`, `misuse` if the passphrase is

@@ -144,7 +144,7 @@ import Testing
     #expect(try old.get("k") == nil && !old.contains("k"), "it has another name now")
   }
 
-  @Test func thereIsRoomForSevenPassphrasesAndFifteenCodes() throws {
+  @Test func thereIsRoomForThreePassphrasesOrFifteenCodes() throws {
     try KeySlot.$defaultLogN.withValue(10) {
       let store = directory.secrets()
       try store.set("v", forKey: "k")
@@ -169,20 +169,23 @@ import Testing
       }
     }
     let usual = try slot(17)
-    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 8), maxLogN: 19))
-    #expect(!PassphraseWorkBudget.allow(Array(repeating: usual, count: 9), maxLogN: 19))
-    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 8), maxLogN: 10))
-    #expect(PassphraseWorkBudget.allow(Array(repeating: usual, count: 16), maxLogN: 20))
-    for _ in 0..<8 { try budget.spend(on: usual, "header") }
+    // One slot of the greatest cost, or four of the usual cost: the vault's and three recoveries'.
+    for (maxLogN, count): (UInt8, Int) in [(10, 4), (17, 4), (19, 4), (20, 8)] {
+      #expect(
+        PassphraseWorkBudget.allow(Array(repeating: usual, count: count), maxLogN: maxLogN))
+      #expect(
+        !PassphraseWorkBudget.allow(Array(repeating: usual, count: count + 1), maxLogN: maxLogN))
+    }
+    for _ in 0..<4 { try budget.spend(on: usual, "header") }
     expectFailure(.unsupportedVersion) { try budget.spend(on: usual, "header") }
     budget = PassphraseWorkBudget(maxLogN: 19)
     expectFailure(.unsupportedVersion) { try budget.spend(on: slot(20), "header") }
-    for _ in 0..<2 { try budget.spend(on: slot(19), "header") }
-    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(19), "header") }
+    try budget.spend(on: slot(19), "header")
+    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(10), "header") }
     // The caller allows it.
     budget = PassphraseWorkBudget(maxLogN: 20)
-    for _ in 0..<2 { try budget.spend(on: slot(20), "header") }
-    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(20), "header") }
+    try budget.spend(on: slot(20), "header")
+    expectFailure(.unsupportedVersion) { try budget.spend(on: slot(10), "header") }
   }
 
   /// The limit is the caller's choice: another program may have made a vault with a higher cost.

@@ -13,9 +13,9 @@ struct PassphraseWorkBudget {
 
   init(maxLogN: UInt8) { self.maxLogN = maxLogN }
 
-  /// The greatest cost of all slots together, in the unit of scrypt's N: two slots of the greatest
-  /// cost, or eight slots of the usual cost.
-  private static func maxSum(_ maxLogN: UInt8) -> Int { max(8 << 17, 2 << Int(maxLogN)) }
+  /// The greatest cost of all slots together, in the unit of scrypt's N: one slot of the greatest
+  /// cost, or four slots of the usual cost.
+  private static func maxSum(_ maxLogN: UInt8) -> Int { max(4 << 17, 1 << Int(maxLogN)) }
 
   /// Throws if trying the slot would cost too much.
   mutating func spend(on slot: KeySlot, _ path: String) throws(StorageError) {
