@@ -240,6 +240,30 @@ import Testing
     #expect(try store.get("k") == "v")
   }
 
+  /// Another vault takes its place while a slow source returns the first one's key, and is opened.
+  @Test func aVaultThatWasReplacedDuringUnlockDoesNotReplaceTheOpenOne() throws {
+    let directory = directory
+    let isSlow = Mutex(false)
+    let kept = Mutex<SecureVault.Store?>(nil)
+    let source = SecureVault.KeySource.closure("slow") {
+      if isSlow.withLock({ $0 }) {
+        try FileSystem.rename(directory.file("vault").path, to: directory.file("first").path)
+        try FileSystem.rename(directory.file("second").path, to: directory.file("vault").path)
+        #expect(try kept.withLock { $0 }?.get("k") == "second")
+      }
+      return Data(repeating: 7, count: 32)
+    }
+    try directory.secrets().set("second", forKey: "k")
+    try FileSystem.rename(directory.file("vault").path, to: directory.file("second").path)
+    try directory.secrets(keySources: [source]).set("first", forKey: "k")
+    let store = directory.secrets(keySources: [source, .keyFile])
+    kept.withLock { $0 = store }
+    isSlow.withLock { $0 = true }
+    let error = expectFailure(.accessDenied) { try store.unlock() }
+    #expect(error?.reason?.contains("replaced by another one") == true)
+    #expect(try store.get("k") == "second")
+  }
+
   @Test func theFailureHandlerMayLockTheVault() throws {
     let kept = Mutex<SecureVault.Store?>(nil)
     let count = Mutex(0)

@@ -119,7 +119,8 @@ extension Vault {
       vaultID: vaultID, slots: [slot], context: storage.context)
     guard let storage = try self.storage.create(header) else { return nil }
     return try makeCurrent(
-      VaultSession(header: header, storage: storage, ring: ring), ifNotLockedSince: lockCount)
+      VaultSession(header: header, storage: storage, ring: ring), ifNotLockedSince: lockCount,
+      isNew: true)
   }
 
   // MARK: Locking

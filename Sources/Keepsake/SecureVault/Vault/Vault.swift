@@ -129,8 +129,11 @@ final class Vault: Sendable {
 
   /// Throws if this process has opened another vault at this path since the last `lock()`.
   func requireSameVault(_ header: VaultHeader) throws(StorageError) {
-    guard let id = state.withLock({ $0.vaultID }), id != header.vaultID else { return }
-    throw StorageError(
+    if !state.withLock({ $0.accepts(header) }) { throw otherVault }
+  }
+
+  private var otherVault: StorageError {
+    StorageError(
       .accessDenied, operation: "open", path: storage.headerPath,
       reason: "the vault was replaced by another one while this process used it",
       remedy: "If that is right, call SecureVault.lock() and then unlock.")
@@ -145,27 +148,33 @@ final class Vault: Sendable {
   /// - Parameters:
   ///   - lockCount: The count when the header was read.
   ///   - isUnlocking: Whether this ends what an earlier `lock()` began.
+  ///   - isNew: Whether this process has just created the vault.
   /// - Returns: The session.
-  /// - Throws: An error of code `locked` when `lock()` was called in the meantime.
+  /// - Throws: An error of code `locked` when `lock()` was called in the meantime, `accessDenied`
+  ///   when another vault was opened.
   func makeCurrent(
-    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false
+    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false,
+    isNew: Bool = false
   ) throws(StorageError) -> VaultSession {
     let isCurrent = tryMakeCurrent(
-      session, ifNotLockedSince: lockCount, isUnlocking: isUnlocking)
-    if !isCurrent { throw lockWasCalled }
-    return session
+      session, ifNotLockedSince: lockCount, isUnlocking: isUnlocking, isNew: isNew)
+    if isCurrent { return session }
+    try requireSameVault(session.header)
+    throw lockWasCalled
   }
 
-  /// Makes `session` the open vault; false when `lock()` was called in the meantime.
+  /// Makes `session` the open vault; false when `lock()` was called or another vault was opened in
+  /// the meantime.
   @discardableResult
   func tryMakeCurrent(
-    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false
+    _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false,
+    isNew: Bool = false
   ) -> Bool {
     let (isCurrent, failure) = state.withLock { state -> (Bool, StorageError?) in
       state.dropInheritedSessions()
-      guard state.lockCount == lockCount, isUnlocking || !state.isLocked else {
-        return (false, nil)
-      }
+      guard state.lockCount == lockCount, isUnlocking || !state.isLocked,
+        isNew || state.accepts(session.header)
+      else { return (false, nil) }
       state.setSession(session)
       guard let failure = session.ring.shieldFailure, !state.isShieldFailureReported else {
         return (true, nil)
@@ -242,6 +251,9 @@ struct VaultState {
     session = nil
     sessions = []
   }
+
+  /// Whether no other vault was opened since the last `lock()`.
+  func accepts(_ header: VaultHeader) -> Bool { vaultID == nil || vaultID == header.vaultID }
 
   mutating func setSession(_ session: VaultSession) {
     self.session = session
