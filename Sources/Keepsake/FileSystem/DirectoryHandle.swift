@@ -38,6 +38,14 @@ final class DirectoryHandle: Sendable {
 
   deinit { if isOpen { _ = close(descriptor) } }
 
+  /// Keeps other processes from locking the directory while it is open; false if another one does,
+  /// or the file system has no such locks.
+  func lock() -> Bool {
+    (try? systemCall(.lock, path, on: descriptor) {
+      Int(keepsake_lock(descriptor, true))
+    }.get()) != nil
+  }
+
   /// Notes which directory this is, because it stays open between calls.
   func keep() throws(StorageError) -> FileStatus {
     let status = try status()

@@ -225,6 +225,16 @@ enum FileSystem {
     return true
   }
 
+  /// Whether a file or directory of this name is made before it gets the name `destination`.
+  static func isTemporary(_ name: String, for destination: String) -> Bool {
+    let suffix = ".tmp"
+    guard name.hasPrefix(".\(destination)."), name.hasSuffix(suffix),
+      // Another program's file may have a similar name.
+      let token = name.dropLast(suffix.count).split(separator: ".").last
+    else { return false }
+    return Hexadecimal.number(token) != nil
+  }
+
   /// Removes the temporary files and directories that killed processes left beside `destination`.
   ///
   /// - Parameters:
@@ -234,12 +244,9 @@ enum FileSystem {
     for destination: String, olderThan age: Int64 = 600, countsRenames: Bool = false
   ) throws(StorageError) {
     let directory = parent(of: destination)
-    let (prefix, suffix) = (".\(name(of: destination)).", ".tmp")
+    let destinationName = name(of: destination)
     let now = WallClock.now
-    for name in try list(directory) where name.hasPrefix(prefix) && name.hasSuffix(suffix) {
-      // Another program's file may have a similar name.
-      let token = name.dropLast(suffix.count).split(separator: ".").last
-      guard let token, Hexadecimal.number(token) != nil else { continue }
+    for name in try list(directory) where isTemporary(name, for: destinationName) {
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
       // In a shared directory it may be another user's file: no reason to refuse a write.

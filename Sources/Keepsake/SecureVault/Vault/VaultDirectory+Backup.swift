@@ -72,12 +72,16 @@ extension VaultDirectory {
   private final class StagedDirectory: Sendable {
     private let currentPath: Locked<String>
     private let status: FileStatus
+    /// Locked, so that no other process takes it for one that was left.
+    private let handle: DirectoryHandle
 
     init(_ path: String, mode: UInt32) throws(StorageError) {
       currentPath = Locked(path)
       try FileSystem.createDirectory(path, mode: mode, durable: false)
       do throws(StorageError) {
-        status = try DirectoryHandle(path).status()
+        handle = try DirectoryHandle(path)
+        status = try handle.status()
+        _ = handle.lock()
       } catch {
         // It is empty.
         try? FileSystem.remove(path)

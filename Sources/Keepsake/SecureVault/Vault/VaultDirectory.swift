@@ -190,11 +190,11 @@ final class VaultDirectory: VaultStorage {
   // MARK: Erasing
 
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
-    let replaced = try replacedVaults()
+    let copies = try replacedVaults(reporting: report) + abandonedCopies()
     let isPresent = try FileSystem.status(paths.directory) != nil
     if isPresent { try eraseVault(reporting: report) }
     var failure: StorageError?
-    for path in replaced {
+    for path in copies {
       do throws(StorageError) {
         try Self.eraseReplacedVault(path)
       } catch {
@@ -204,23 +204,54 @@ final class VaultDirectory: VaultStorage {
     if let failure {
       throw StorageError(
         failure.code, operation: "eraseVault", path: failure.path,
-        reason: "an older vault that a restore has replaced is still there "
+        reason: "a vault that a restore has replaced or copied is still there "
           + "(\(failure.reason ?? ""))",
         remedy: "Remove it: anyone who has its key can open it.", underlyingError: failure)
     }
-    return isPresent || !replaced.isEmpty
+    return isPresent || !copies.isEmpty
   }
 
   /// The vaults that a restore has replaced and kept. They open with what opened them then.
-  func replacedVaults() throws(StorageError) -> [String] {
+  ///
+  /// - Parameter report: Gets those that are links or mounts, which are not removed.
+  func replacedVaults(
+    reporting report: (StorageError) -> Void = { _ in }
+  ) throws(StorageError) -> [String] {
     let stem = try FileSystem.resolvingLink(paths.directory) + ".replaced"
     guard try FileSystem.status(FileSystem.parent(of: stem)) != nil else { return [] }
     var vaults: [String] = []
     for path in try FileSystem.copies(stem) {
-      let status = try FileSystem.status(path, followsLinks: false)
-      if let status, status.isDirectory, !status.isMountPoint { vaults.append(path) }
+      guard let status = try FileSystem.status(path, followsLinks: false) else { continue }
+      if status.isDirectory, !status.isMountPoint {
+        vaults.append(path)
+      } else if status.isSymbolicLink || status.isDirectory {
+        report(
+          StorageError(
+            .misuse, operation: "eraseVault", path: path,
+            reason: status.isSymbolicLink
+              ? "a symbolic link has the name of a vault that a restore has replaced"
+              : "another file system is mounted over a vault that a restore has replaced",
+            remedy: "Remove what is there: anyone who has its key can open it."))
+      }
     }
     return vaults
+  }
+
+  /// The copies of a vault that restores which were killed have left here.
+  private func abandonedCopies() throws(StorageError) -> [String] {
+    let path = try FileSystem.resolvingLink(paths.directory)
+    let parent = FileSystem.parent(of: path)
+    guard try FileSystem.status(parent) != nil else { return [] }
+    var copies: [String] = []
+    for name in try FileSystem.list(parent)
+    where FileSystem.isTemporary(name, for: FileSystem.name(of: path)) {
+      let copy = parent + "/" + name
+      let status = try FileSystem.status(copy, followsLinks: false)
+      guard let status, status.isDirectory, !status.isMountPoint else { continue }
+      // A restore that is running holds the lock.
+      if try DirectoryHandle(copy).lock() { copies.append(copy) }
+    }
+    return copies
   }
 
   private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {

@@ -195,6 +195,52 @@ import Testing
     #expect(try store.get("k") == "w")
   }
 
+  /// A restore that was killed has left a whole copy. Another one is still running.
+  @Test(arguments: [true, false]) func erasingRemovesWhatAKilledRestoreLeft(
+    isPresent: Bool
+  ) throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let store = stage.directory.secrets()
+    let names = [
+      ".vault.0123456789abcdef.tmp", ".vault.tmp", ".vault.mine.tmp", ".other.0123456789abcdef.tmp",
+    ]
+    for name in names {
+      try FileManager.default.copyItem(
+        at: stage.backup.file("vault"), to: stage.directory.file(name))
+    }
+    let copy = stage.directory.file("copy").path
+    try #require(Foundation.link(stage.directory.path + "/\(names[0])/vault.hdr", copy) == 0)
+    if !isPresent { try FileSystem.removeTree(stage.directory.file("vault").path) }
+    let running = try stage.vault.prepareRestore(
+      from: stage.backup.file("vault").path, keyFile: stage.backup.file("vault.key").path)
+    let staged = try #require(
+      try stage.directory.names().first { $0.hasPrefix(".vault.") && !names.contains($0) })
+    try store.eraseVault()
+    let left = try stage.directory.names().filter { $0.hasPrefix(".") }
+    #expect(left.sorted() == (names.dropFirst() + [staged]).sorted())
+    #expect(try Bytes.read(copy).starts(with: "KVH1".utf8), "a hard link is another one's copy")
+    #expect(try running.commit() == nil)
+    #expect(try stage.secrets() == ["c": "restored"])
+  }
+
+  @Test func erasingReportsWhatItDoesNotRemove() throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let link = stage.directory.file("vault.replaced-9999999999").path
+    try FileManager.default.createSymbolicLink(
+      atPath: link, withDestinationPath: stage.backup.file("vault").path)
+    let mounted = stage.directory.file("vault.replaced-8888888888").path
+    try FileManager.default.createDirectory(atPath: mounted, withIntermediateDirectories: true)
+    let isMounted = mount("tmpfs", mounted, "tmpfs", 0, "size=1m,mode=0700") == 0
+    defer { umount2(mounted, 2) }
+    let failures = Failures()
+    try stage.directory.secrets(failures: failures).eraseVault()
+    let reports = failures.all.sorted { $0.path ?? "" < $1.path ?? "" }
+    #expect(reports.map(\.path) == (isMounted ? [mounted, link] : [link]))
+    #expect(reports.last?.reason?.contains("symbolic link") == true, "\(reports)")
+    if isMounted { #expect(reports.first?.reason?.contains("mounted") == true, "\(reports)") }
+    #expect(try FileSystem.status(stage.backup.file("vault/vault.hdr").path) != nil)
+  }
+
   @Test func entriesWithoutAHeaderAreKept() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
     try FileManager.default.removeItem(atPath: stage.directory.headerPath)
