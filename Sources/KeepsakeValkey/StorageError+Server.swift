@@ -13,11 +13,16 @@ extension StorageError {
   }
 
   /// The server ended the connection after it had asked for a certificate.
-  static func certificateNeeded(_ server: ServerAddress) -> StorageError {
+  ///
+  /// - Parameter reason: What OpenSSL says about it.
+  static func certificateRefused(_ server: ServerAddress, _ reason: String?) -> StorageError {
     StorageError(
       .accessDenied, operation: "connect", path: server.description,
-      reason: "the server asked for a client certificate and ended the connection",
-      remedy: "Name one with ?cert=/path/client.pem&key=/path/client.key in the URL.")
+      reason: "the server asked for a client certificate and ended the connection"
+        + (reason.map { " (\($0))" } ?? ""),
+      remedy: server.certificate == nil
+        ? "Name one with ?cert=/path/client.pem&key=/path/client.key in the URL."
+        : "Name one that the server trusts with cert= in the URL.")
   }
 
   /// A connection that could not be made, or that ended.

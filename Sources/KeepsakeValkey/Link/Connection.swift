@@ -410,8 +410,8 @@ final class Connection {
   }
 
   private var cut: StorageError {
-    if case .greeting = phase, transport?.encryption?.lacksCertificate == true {
-      return .certificateNeeded(server)
+    if case .greeting = phase, let refusal = transport?.encryption?.certificateRefusal {
+      return refusal
     }
     return .unreachable(
       server, "the server ended the connection", remedy: "Check that the server runs.")

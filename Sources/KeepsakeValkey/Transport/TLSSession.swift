@@ -13,8 +13,11 @@ final class TLSSession {
   /// last one of ``send(_:)`` after something has arrived: when both sides agree on new keys.
   private(set) var receiveWantsOutput = false
   private(set) var sendWantsInput = false
-  /// Whether the server has asked for a certificate that the client does not have.
-  private(set) var lacksCertificate = false
+  /// Whether the server has asked for the client's certificate.
+  private var isCertificateWanted = false
+  /// Why the connection has ended, as OpenSSL says it. With TLS 1.3, the server refuses a
+  /// certificate after the handshake.
+  private var endReason: String?
 
   init(
     _ context: TLSContext, _ socket: Socket, _ server: ServerAddress
@@ -32,17 +35,21 @@ final class TLSSession {
       throw TLSContext.failure(server)
     }
     SSL_set_connect_state(session)
-    if server.certificate == nil {
-      // Called when the server asks for a certificate. The state of OpenSSL ends before this does.
-      SSL_set_cert_cb(
-        session,
-        { _, session in
-          if let session {
-            Unmanaged<TLSSession>.fromOpaque(session).takeUnretainedValue().lacksCertificate = true
-          }
-          return 1
-        }, Unmanaged.passUnretained(self).toOpaque())
-    }
+    // Called when the server asks for a certificate. The state of OpenSSL ends before this does.
+    SSL_set_cert_cb(
+      session,
+      { _, session in
+        if let session {
+          let session = Unmanaged<TLSSession>.fromOpaque(session).takeUnretainedValue()
+          session.isCertificateWanted = true
+        }
+        return 1
+      }, Unmanaged.passUnretained(self).toOpaque())
+  }
+
+  /// The error if the server has ended the connection after it had asked for a certificate.
+  var certificateRefusal: StorageError? {
+    isCertificateWanted ? .certificateRefused(server, endReason) : nil
   }
 
   deinit { SSL_free(session) }
@@ -96,15 +103,17 @@ final class TLSSession {
         reason: "the server's certificate is not valid for this host (\(text))",
         remedy: "Use the host's name that the certificate has, and name its authority with ?ca=.")
     }
-    var reason = "the server ended the TLS handshake"
-    if let text = ERR_reason_error_string(ERR_peek_last_error()) {
-      reason += " (\(String(cString: text)))"
-    }
-    ERR_clear_error()
-    if lacksCertificate { return .certificateNeeded(server) }
+    takeEndReason()
+    if let certificateRefusal { return certificateRefusal }
     return StorageError(
-      .unreachable, operation: "connect", path: server.description, reason: reason,
+      .unreachable, operation: "connect", path: server.description,
+      reason: "the server ended the TLS handshake" + (endReason.map { " (\($0))" } ?? ""),
       remedy: "Check that this port of the server is its port for TLS.")
+  }
+
+  private func takeEndReason() {
+    endReason = ERR_reason_error_string(ERR_peek_last_error()).map { String(cString: $0) }
+    ERR_clear_error()
   }
 
   /// Whether something that was received has not been read.
@@ -131,7 +140,7 @@ final class TLSSession {
     case SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE: return .wouldBlock
     // The server ended the connection, with or without a word.
     default:
-      ERR_clear_error()
+      takeEndReason()
       return .end
     }
   }
