@@ -40,8 +40,7 @@ package struct ServerAddress: Hashable, Sendable {
   var isOnThisMachine: Bool {
     switch endpoint {
     case .unix: true
-    case .tcp(let host, _):
-      host.hasPrefix("127.") || ["localhost", "::1"].contains(host.lowercased())
+    case .tcp(let host, _): host.lowercased() == "localhost" || SocketAddress.isLoopback(host)
     }
   }
 }

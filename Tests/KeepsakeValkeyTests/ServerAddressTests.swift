@@ -44,6 +44,17 @@ import Testing
     #expect(address.description == "unix:///run/v.sock?db=2")
   }
 
+  /// A name that begins like an address may lead anywhere.
+  @Test(arguments: [
+    ("127.0.0.1", true), ("127.9.8.7", true), ("[::1]", true), ("[0:0::1]", true),
+    ("[::ffff:127.0.0.1]", true), ("localhost", true), ("LocalHost", true),
+    ("127.evil.example", false), ("127.0.0.1.example", false), ("localhost.example", false),
+    ("128.0.0.1", false), ("[::2]", false), ("[::ffff:10.0.0.1]", false), ("[127::1]", false),
+  ])
+  func knowsThisMachine(_ host: String, _ isHere: Bool) throws {
+    #expect(try ServerAddress("valkey://\(host)").isOnThisMachine == isHere)
+  }
+
   @Test func parsesTimeouts() throws {
     let address = try ServerAddress("valkey://h?timeout=250ms&connect-timeout=5s")
     #expect(address.requestTimeout == .milliseconds(250))

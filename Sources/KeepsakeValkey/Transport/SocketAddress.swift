@@ -21,6 +21,19 @@ struct SocketAddress: Sendable {
     bytes = withUnsafeBytes(of: &address) { Array($0) }
   }
 
+  /// Whether a host is a literal address of this machine alone.
+  static func isLoopback(_ host: String) -> Bool {
+    var (short, long) = (in_addr(), in6_addr())
+    if inet_pton(AF_INET, host, &short) == 1 { return withUnsafeBytes(of: short) { $0[0] == 127 } }
+    guard inet_pton(AF_INET6, host, &long) == 1 else { return false }
+    return withUnsafeBytes(of: long) { bytes in
+      let zeros = bytes.prefix { $0 == 0 }.count
+      // The second is an address of IPv4 in one of IPv6.
+      return zeros == 15 && bytes[15] == 1
+        || zeros == 10 && bytes[10] == 0xFF && bytes[11] == 0xFF && bytes[12] == 127
+    }
+  }
+
   private init(_ information: addrinfo) {
     family = information.ai_family
     bytes = Array(

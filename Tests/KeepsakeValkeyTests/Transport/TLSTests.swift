@@ -215,12 +215,12 @@ import Testing
       try SocketAddress.resolve(try ServerAddress("valkey://127.0.0.1:\(plainPort)"))
     }
     let reports = Recorder<String>()
-    for (host, count) in [("cache.internal", 1), ("localhost", 1)] {
+    for (host, count) in [("cache.internal", 1), ("localhost", 1), ("127.evil.example", 2)] {
       let client = Server(
         try server.address("valkey://\(host)", authorities: nil), options: options,
         report: { reports.append($0.reason ?? "") })
       #expect(try client.perform(Command("PING")).text == "PONG")
-      reports.waitForCount(1, "nothing was reported")
+      reports.waitForCount(count, "nothing was reported")
       server.server.kill()
       try server.server.start()
       waitUntil("the server was not reached again") {
