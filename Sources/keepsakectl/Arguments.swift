@@ -70,11 +70,13 @@ struct Arguments {
   /// Makes the facades open the app's stores, and the settings and secrets on the server that
   /// `--server` names.
   ///
-  /// - Parameter usesCopies: Whether to use the copies of what is on the server that the app has on
-  ///   this machine.
+  /// - Parameters:
+  ///   - usesCopies: Whether to use the copies of what is on the server that the app has on this
+  ///     machine.
+  ///   - warns: Whether to print that the connection to the server is not encrypted.
   /// - Returns: The backing on the server; nil without that option.
   @discardableResult
-  func bootstrapApp(usesCopies: Bool = false) throws -> ValkeyBacking? {
+  func bootstrapApp(usesCopies: Bool = false, warns: Bool = true) throws -> ValkeyBacking? {
     let server = try options["--server"].map { url in
       let password = getenv("KEEPSAKE_SERVER_PASSWORD").map { String(cString: $0) }
       return try ValkeyBacking(url: url, password: password, usesCopies: usesCopies)
@@ -85,12 +87,13 @@ struct Arguments {
       app: app, on: backing, keySources: VaultCommands.keySources,
       authenticate: { request in try prompt.ask(request) })
     Diagnostics.startReporting()
+    if warns, let warning = server?.connectionWarning { Diagnostics.report(warning) }
     return server
   }
 
   /// The same for a command that is about a server, and about what this machine knows of it.
-  func bootstrapServer() throws -> ValkeyBacking {
-    guard let server = try bootstrapApp(usesCopies: true) else {
+  func bootstrapServer(warns: Bool = true) throws -> ValkeyBacking {
+    guard let server = try bootstrapApp(usesCopies: true, warns: warns) else {
       throw Failure.usage("--server is missing. Add it with the URL that the app uses.")
     }
     return server

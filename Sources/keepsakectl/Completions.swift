@@ -101,7 +101,7 @@ enum Completions {
   }
 
   private static func stores(of app: Arguments, _ parameter: Substring) throws -> [String] {
-    try app.bootstrapApp()
+    try app.bootstrapApp(warns: false)
     if parameter.contains("SUITE") { return try Defaults.shared.suites().map(\.name).sorted() }
     if parameter.contains("CACHE") { return try DiskCache.shared.caches().map(\.name).sorted() }
     return try SecureVault.shared.isLocked ? [] : SecureVault.services().map(\.name).sorted()

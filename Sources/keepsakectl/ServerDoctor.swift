@@ -25,7 +25,7 @@ struct ServerDoctor {
     if arguments.hasOption("free") {
       throw Failure.usage("--free is about files. Leave it out with --server.")
     }
-    let server = try arguments.bootstrapServer()
+    let server = try arguments.bootstrapServer(warns: false)
     var doctor = ServerDoctor(arguments.app, server.address, try server.serverFacts())
     doctor.examineVersionAndRole()
     doctor.examineMemory()

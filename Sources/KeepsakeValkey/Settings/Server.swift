@@ -177,7 +177,7 @@ final class Server: Sendable {
   // MARK: Errors
 
   /// Reported once, when the first connection has been made.
-  private static func plainConnection(_ address: ServerAddress) -> StorageError {
+  static func plainConnection(_ address: ServerAddress) -> StorageError {
     StorageError(
       .misuse, operation: "connect", path: address.description,
       reason: "the connection to another machine is not encrypted, so others may read settings and "

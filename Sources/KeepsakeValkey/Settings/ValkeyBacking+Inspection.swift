@@ -29,6 +29,12 @@ extension ValkeyBacking {
   /// The URL without user and password.
   package var address: String { server.address.description }
 
+  /// A warning if others may read what is sent to the server.
+  package var connectionWarning: StorageError? {
+    if server.address.isEncrypted || server.address.isOnThisMachine { return nil }
+    return Server.plainConnection(server.address).asWarning
+  }
+
   /// Whether the app has a vault on the server.
   package func hasVault(app: String) throws(StorageError) -> Bool {
     let name = TableName(vaultOf: app, database: server.address.database)
