@@ -45,9 +45,14 @@ def read_file(path, private=False):
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         check(stat.S_ISREG(status.st_mode), f"{path} is no regular file")
-        own = status.st_uid == os.geteuid() and not status.st_mode & 0o066
-        folder = os.stat(os.path.dirname(os.path.abspath(path)))
-        own = own and folder.st_uid in (os.geteuid(), 0) and not folder.st_mode & 0o022
+        own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        folder, sticky = os.path.dirname(os.path.realpath(path)), 0
+        while own:
+            above = os.stat(folder)
+            own = above.st_uid in (os.geteuid(), 0) and (not above.st_mode & 0o022 or above.st_mode & sticky)
+            if folder == "/":
+                break
+            folder, sticky = os.path.dirname(folder), stat.S_ISVTX
         check(own or not private, f"{path} or its folder belongs to another user, or others may read or write it")
         return file.read()
 

@@ -38,7 +38,7 @@ private func checkUnreadable(_ error: StorageError) {
   guard let ring = try? KeyRing(pages) else { return }
   check(ring.hasKey(ring.primaryID), "the primary key exists")
   let slots = ring.sealedSlots.flatMap(\.bytes)
-  let keysEnd = 4 + XAES.keySize + 8 + ring.keyIDs.count * (4 + XAES.keySize)
+  let keysEnd = 4 + ring.nameKeyCount * XAES.keySize + 8 + ring.keyIDs.count * (4 + XAES.keySize)
   check(input.count == keysEnd + 2 + slots.count, "no bytes remain")
   check(input.suffix(slots.count).elementsEqual(slots), "slots are written with the same bytes")
   check(ring.sealedSlots.allSatisfy { !$0.opensVault }, "only presence slots are sealed")

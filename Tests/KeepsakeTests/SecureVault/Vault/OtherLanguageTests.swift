@@ -72,6 +72,32 @@ struct OtherLanguageTests {
       open(directory, "--key-file", keyFile, "--presence-passphrase", "correct horse"), pin: "4711")
   }
 
+  /// As the article says. The error is on standard error.
+  @Test func refusesAKeyFileThatOthersMayAccessOrExchange() throws {
+    let directory = try TemporaryDirectory()
+    try directory.secrets().set("v", forKey: "k")
+    let keyFile = directory.path + "/state/vault.key"
+    let script = Repository.file("Tests/OtherLanguages/open_vault.py").standardized.path
+    func status() throws -> Int32 {
+      let child = try Child(
+        "python3", [script, directory.path + "/vault", "--key-file", keyFile],
+        environment: ["PYTHONDONTWRITEBYTECODE": "1"], mergesErrors: true)
+      _ = child.finish()
+      return child.exitStatus
+    }
+    for (path, modes): (String, [mode_t]) in [
+      (keyFile, [0o640, 0o604, 0o610, 0o601, 0o620, 0o602]), (directory.path, [0o777, 0o702]),
+    ] {
+      let kept = try #require(try FileSystem.status(path)).mode
+      for mode in modes {
+        try #require(chmod(path, mode) == 0)
+        #expect(try status() != 0, "\(path) \(String(mode, radix: 8))")
+      }
+      try #require(chmod(path, mode_t(kept)) == 0)
+      #expect(try status() == 0)
+    }
+  }
+
   @Test func opensAVaultWithItsPassphrase() throws {
     let directory = try TemporaryDirectory()
     let source = SecureVault.KeySource(.passphrase("tröl", logN: 11))
