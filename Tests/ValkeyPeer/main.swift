@@ -103,6 +103,15 @@ func takeOver(_ link: Link) {
   printLine(isKept ? "kept" : "replaced")
 }
 
+/// Prints the reply to one command, or what it failed with.
+func ping(_ link: Link) {
+  do throws(StorageError) {
+    printLine("\(try link.perform(Command("PING")))")
+  } catch {
+    printLine("\(error.code) \(error)")
+  }
+}
+
 // No test waits forever for a process that hangs.
 alarm(600)
 let arguments = CommandLine.arguments
@@ -112,6 +121,7 @@ do {
   let link = Link(try ServerAddress(arguments[2]))
   switch arguments[1] {
   case "fork": fork(link)
+  case "ping": ping(link)
   case "streams": closeStreams(link)
   case "pipe": writeAfterTheEnd(link)
   case "take-over": takeOver(link)

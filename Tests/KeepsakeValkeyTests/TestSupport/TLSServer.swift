@@ -61,7 +61,7 @@ struct TLSServer {
 
 /// A port of 127.0.0.1 that no other program gets. A server can bind it nevertheless, because
 /// servers allow that for ports on which nobody listens (`SO_REUSEADDR`).
-private final class ReservedPort: Sendable {
+final class ReservedPort: Sendable {
   private let descriptor: Int32
   private let address: sockaddr_in
   let number: Int

@@ -164,6 +164,42 @@ import Testing
     }
   }
 
+  /// A configuration of OpenSSL that allows everything does not change that.
+  @Test func theConfigurationOfOpenSSLAllowsNoOtherCiphers() throws {
+    let certificates = try Certificates()
+    let port = try ReservedPort()
+    try """
+    openssl_conf = all
+    [all]
+    ssl_conf = modules
+    [modules]
+    system_default = weak
+    [weak]
+    MinProtocol = TLSv1
+    CipherString = ALL:eNULL:aNULL:@SECLEVEL=0
+    """.write(toFile: certificates.path("weak.cnf"), atomically: true, encoding: .utf8)
+    let arguments = "-tls1_2 -nocert -cipher 'ALL:@SECLEVEL=0:aNULL'"
+    let server = try ServerProcess(
+      "/bin/sh",
+      ["-c", "exec openssl s_server -accept 127.0.0.1:\(port.number) \(arguments) </dev/zero"],
+      log: certificates.path("log"))
+    defer { server.end() }
+    waitUntil("the server does not listen") { port.acceptsConnections }
+    func run(_ command: String) throws -> String {
+      let path = certificates.path("output")
+      let configuration = "OPENSSL_CONF='\(certificates.path("weak.cnf"))'"
+      _ = system("\(configuration) \(command) >'\(path)' 2>&1 </dev/null")
+      return try String(contentsOfFile: path, encoding: .utf8)
+    }
+    // The positive control: another client of OpenSSL accepts it.
+    let other = try run("openssl s_client -connect 127.0.0.1:\(port.number)")
+    #expect(other.contains("New, TLSv1.2, Cipher is A"), "\(other)")
+    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
+    let times = "timeout=60s&connect-timeout=60s"
+    let output = try run("'\(peer)' ping 'valkeys://127.0.0.1:\(port.number)?\(times)'")
+    #expect(output.hasPrefix("unreachable ") && output.contains("TLS handshake"), "\(output)")
+  }
+
   // MARK: The client's certificate
 
   @Test(arguments: ["TLSv1.2", "TLSv1.3"]) func serversThatAskForACertificate(
@@ -196,6 +232,10 @@ import Testing
     let refused = #expect(throws: StorageError.self) {
       _ = try link("other.pem", "other.key").perform(Command("PING"))
     }
+    #expect(refused?.code == .accessDenied && refused?.remedy.contains("cert=") == true)
+    #expect(
+      refused?.reason?.contains("client certificate") == true, "\(String(describing: refused))")
+    #expect(refused?.reason?.contains("(tlsv1 alert unknown ca)") == true)
     for (certificate, key) in [
       ("missing.pem", "client.key"), ("client.pem", "missing.key"), ("client.pem", "other.key"),
       ("client.pem", nil),
@@ -232,10 +272,6 @@ import Testing
 
   @Test func unreadableAuthorities() throws {
     let server = try TLSServer(hosts: Self.hosts)
-    #expect(refused?.code == .accessDenied && refused?.remedy.contains("cert=") == true)
-    #expect(
-      refused?.reason?.contains("client certificate") == true, "\(String(describing: refused))")
-    #expect(refused?.reason?.contains("(tlsv1 alert unknown ca)") == true)
     let link = try server.link("valkeys://localhost:\(server.port)", authorities: "missing.pem")
     expectFailure(.misuse, reason: "authorities cannot be read") {
       _ = try link.perform(Command("PING"))
