@@ -124,8 +124,79 @@ import Testing
         + "16f215f82ee663919c64002a5c198d7878fd3f", tag: "adbecdb0d5c2224d804d2886ff9a5760"),
   ]
 
-  @Test(arguments: aesGCM)
-  func aesGCMMatchesNIST(vector: Vector) throws {
+  /// From Wycheproof (github.com/C2SP/wycheproof), aes_gcm_test.json: the known and the special
+  /// cases for these lengths of key, nonce and tag.
+  static let wycheproof: [Vector] = [
+    .init(
+      key: "92ace3e348cd821092cd921aa3546374299ab46209691bc28b8752d17f123c20",
+      nonce: "00112233445566778899aabb",
+      plaintext: "00010203040506070809",
+      authenticated: "00000000ffffffff",
+      ciphertext: "e27abdd2d2a53d2f136b",
+      tag: "9a4a2579529301bcfb71c78d4060f52c"),
+    .init(
+      key: "29d3a44f8723dc640239100c365423a312934ac80239212ac3df3421a2098123",
+      nonce: "00112233445566778899aabb",
+      plaintext: "",
+      authenticated: "aabbccddeeff",
+      ciphertext: "",
+      tag: "2a7d77fa526b8250cb296078926b5020"),
+    .init(
+      key: "00112233445566778899aabbccddeeff102132435465768798a9bacbdcedfe0f",
+      nonce: "000000000000000000000000",
+      plaintext: "561008fa07a68f5c61285cd013464eaf",
+      authenticated: "",
+      ciphertext: "23293e9b07ca7d1b0cae7cc489a973b3",
+      tag: "ffffffffffffffffffffffffffffffff"),
+    .init(
+      key: "00112233445566778899aabbccddeeff102132435465768798a9bacbdcedfe0f",
+      nonce: "ffffffffffffffffffffffff",
+      plaintext: "c6152244cea1978d3e0bc274cf8c0b3b",
+      authenticated: "",
+      ciphertext: "7cb6fc7c6abc009efe9551a99f36a421",
+      tag: "00000000000000000000000000000000"),
+  ]
+
+  /// Also from there: a message, with tags that were changed.
+  static let altered = Vector(
+    key: "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+    nonce: "505152535455565758595a5b",
+    plaintext: "202122232425262728292a2b2c2d2e2f", authenticated: "",
+    ciphertext: "b2061457c0759fc1749f174ee1ccadfa", tag: "")
+  static let alteredTags = [
+    "9de8fef6d8ab1bf1bf887232eab590dd", "9ee8fef6d8ab1bf1bf887232eab590dd",
+    "1ce8fef6d8ab1bf1bf887232eab590dd", "9ce9fef6d8ab1bf1bf887232eab590dd",
+    "9ce8fe76d8ab1bf1bf887232eab590dd", "9ce8fef6d9ab1bf1bf887232eab590dd",
+    "9ce8fef6daab1bf1bf887232eab590dd", "9ce8fef6d8ab1b71bf887232eab590dd",
+    "9ce8fef6d8ab1bf1be887232eab590dd", "9ce8fef6d8ab1bf13f887232eab590dd",
+    "9ce8fef6d8ab1bf1bfa87232eab590dd", "9ce8fef6d8ab1bf1bf887332eab590dd",
+    "9ce8fef6d8ab1bf1bf887232ebb590dd", "9ce8fef6d8ab1bf1bf887232e8b590dd",
+    "9ce8fef6d8ab1bf1bf8872326ab590dd", "9ce8fef6d8ab1bf1bf887232eab590dc",
+    "9ce8fef6d8ab1bf1bf887232eab590df", "9ce8fef6d8ab1bf1bf887232eab5909d",
+    "9ce8fef6d8ab1bf1bf887232eab5905d", "9de8fef6d8ab1bf1be887232eab590dd",
+    "9ce8fe76d8ab1b71bf887232eab590dd", "9ce8fef6d8ab1b71bf887232eab5905d",
+    "631701092754e40e40778dcd154a6f22", "00000000000000000000000000000000",
+    "ffffffffffffffffffffffffffffffff", "1c687e76582b9b713f08f2b26a35105d",
+    "9de9fff7d9aa1af0be897333ebb491dc",
+  ]
+
+  @Test(arguments: alteredTags) func aesGCMRefusesAnAlteredTag(_ tag: String) throws {
+    let key = try bytes(Self.altered.key)
+    let (opened, isTrue) = try key.withBytes { key in
+      try bytes(Self.altered.nonce).withBytes { nonce in
+        let cipher = try XAES(key: key)
+        try cipher.begin(
+          .opening, key: key, nonce: nonce, authenticating: .init(start: nil, count: 0))
+        let opened = try Self.run(cipher, bytes(Self.altered.ciphertext), 16)
+        return (opened, try bytes(tag).withBytes { try cipher.verify(tag: $0) })
+      }
+    }
+    // The tag alone is wrong.
+    #expect(try opened == bytes(Self.altered.plaintext) && !isTrue)
+  }
+
+  @Test(arguments: aesGCM + wycheproof)
+  func aesGCMMatchesPublishedVectors(vector: Vector) throws {
     let (key, nonce) = (try bytes(vector.key), try bytes(vector.nonce))
     let plaintext = try bytes(vector.plaintext)
     let authenticated = try bytes(vector.authenticated)
