@@ -394,8 +394,8 @@ __attribute__((constructor)) static void check_standard_streams(void) {
 // Undefined in a program without the vault.
 extern int OPENSSL_init_crypto(uint64_t options, const void *settings) __attribute__((weak));
 
-// Before anything in the program can use OpenSSL: it would free at exit what other threads and later
-// exit handlers still use.
+// Before anything in the program can use OpenSSL: it would free at exit what other threads and
+// later exit handlers still use.
 __attribute__((constructor)) static void keep_openssl_at_exit(void) {
   const uint64_t no_atexit = 0x00080000; // OPENSSL_INIT_NO_ATEXIT
   if (OPENSSL_init_crypto) OPENSSL_init_crypto(no_atexit, NULL);

@@ -24,8 +24,8 @@ extension SecureVault.Store {
 
   /// Adds a second passphrase that also opens the vault.
   ///
-  /// There is room for three, besides the passphrase that protects the vault. The calls that invalidate a recovery
-  /// code also invalidate the passphrase; see ``addRecovery()``.
+  /// There is room for three, besides the passphrase that protects the vault. The calls that
+  /// invalidate a recovery code also invalidate the passphrase; see ``addRecovery()``.
   ///
   /// - Throws: ``StorageError`` of code `locked` before `unlock`, `misuse` if the passphrase is
   ///   empty or there is no room for another one. The header is unchanged then, unless only

@@ -10,9 +10,9 @@ internal import Keepsake
 ///
 /// There are no locks. Each write is one step of the engine, under the condition that the header is
 /// still the one that the writer's keys came from. The condition is on the header's bytes, and the
-/// same bytes open to the same keys, whenever they are stored. So an entry is only ever stored under
-/// the primary key of the header at that moment, and a key that is not the primary one has all its
-/// entries already.
+/// same bytes open to the same keys, whenever they are stored. So an entry is only ever stored
+/// under the primary key of the header at that moment, and a key that is not the primary one has
+/// all its entries already.
 final class SharedVault: VaultStorage {
   let path: String
   /// The app: the same passphrase may protect the vault of another app on the same server.

@@ -71,8 +71,8 @@ extension Vault {
     }
   }
 
-  /// The headers that the vault has and had, so far as they are known; nil if there is only one that
-  /// cannot be read.
+  /// The headers that the vault has and had, so far as they are known; nil if there is only one
+  /// that cannot be read.
   func knownHeaders(besides openHeader: VaultHeader?) -> [VaultHeader]? {
     do throws(StorageError) {
       return [openHeader, try storage.readHeader()?.0].compactMap { $0 }
