@@ -81,27 +81,29 @@ extension FileSystem {
     // A path that cannot be accessed is returned as it is: opening the file reports the error.
     let status = try? status(path, followsLinks: false)
     guard status?.isSymbolicLink == true else { return path }
-    let target = try self.status(path)
-    try requireTrustedLinks(path, to: target?.owner)
-    return try target == nil ? linkTarget(path) : realPath(path)
+    try requireTrustedLinks(path)
+    return try self.status(path) == nil ? linkTarget(path) : realPath(path)
   }
 
   /// Throws if a link at `path` belongs to another user than the file that it leads to: that user
   /// would choose where this process reads and writes.
-  ///
-  /// - Parameter owner: The owner of the file; nil if there is none.
-  static func requireTrustedLinks(_ path: String, to owner: UInt32?) throws(StorageError) {
+  static func requireTrustedLinks(_ path: String) throws(StorageError) {
     var path = path
     // As many as the kernel follows.
     for _ in 0..<40 {
+      // With a slash at its end, the path would be that of the link's target.
+      while path.hasSuffix("/") { path.removeLast() }
       guard let link = try status(path, followsLinks: false), link.isSymbolicLink else { return }
+      let owner = try status(path)?.owner
       guard [0, ProcessEnvironment.userID, owner].contains(link.owner) else {
         throw StorageError(
           .accessDenied, operation: "open", path: path,
           reason: "user \(link.owner) has made this link to something of another user",
           remedy: "Remove the link, or make it yourself.")
       }
-      path = try linkTarget(path)
+      // Opening a path that is not UTF-8 says what is wrong.
+      guard let target = try? linkTarget(path) else { return }
+      path = target
     }
   }
 

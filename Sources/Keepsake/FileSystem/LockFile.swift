@@ -179,7 +179,7 @@ final class LockFile: Sendable {
     _ file: File, _ bytes: Range<UInt64>, start: ContinuousClock.Instant, timeout: Duration
   ) throws(StorageError) {
     let count = bytes.upperBound - bytes.lowerBound
-    guard count > 1 else {
+    guard count > 1, timeout > .zero else {
       return try wait(file, start: start, timeout: timeout) {
         setLock(file, bytes, isExclusive: true)
       }

@@ -127,7 +127,6 @@ extension StorageError {
       remedy: "Read a large value in chunks. Move a file away that you do not know.")
   }
 
-  /// The system returned less of a file than its size.
   static func linkInTheWay(_ path: String) -> StorageError {
     StorageError(
       .accessDenied, operation: "open", path: path,
@@ -135,6 +134,7 @@ extension StorageError {
       remedy: "Remove the link, or link the directory of the whole store instead.")
   }
 
+  /// The system returned less of a file than its size.
   static func prematureEnd(_ path: String) -> StorageError {
     StorageError(
       .system(EIO), operation: "read", path: path,

@@ -18,11 +18,35 @@ import Testing
     (directory, elsewhere) = (try TemporaryDirectory(), try TemporaryDirectory())
   }
 
-  private func set(_ store: Store) throws {
+  /// All by stores that do not know the file yet.
+  private func call(_ call: String, _ store: Store) throws {
     switch store {
-    case .settings: try directory.store().set(1, forKey: "k")
-    case .cache: try directory.cache().set(1, forKey: "k")
-    case .vault: try directory.secrets().set("1", forKey: "k")
+    case .settings: try Self.call(call, directory.store())
+    case .cache:
+      let cache = directory.cache()
+      switch call {
+      case "set": try cache.set(1, forKey: "k")
+      case "get": _ = try cache.get("k")
+      case "remove": try cache.remove("k")
+      default: try cache.removeAll()
+      }
+    case .vault:
+      let secrets = directory.secrets()
+      switch call {
+      case "set": try secrets.set("1", forKey: "k")
+      case "get": _ = try secrets.get("k")
+      case "remove": try secrets.remove("k")
+      default: try secrets.removeAll()
+      }
+    }
+  }
+
+  private static func call(_ call: String, _ settings: Defaults.Store) throws {
+    switch call {
+    case "set": try settings.set(1, forKey: "k")
+    case "get": _ = try settings.int("k")
+    case "remove": try settings.remove("k")
+    default: try settings.removeAll()
     }
   }
 
@@ -43,20 +67,37 @@ import Testing
   func aLinkOfAnotherUserIsNotFollowed(
     _ store: Store, _ link: (owner: uid_t, target: uid_t, isFollowed: Bool)
   ) throws {
-    try set(store)
+    try call("set", store)
     let path = try path(of: store)
     let target = elsewhere.file("target").path
     try FileSystem.rename(path, to: target)
     try #require(symlink(target, path) == 0)
     try #require(lchown(path, link.owner, link.owner) == 0)
     try #require(chown(target, link.target, link.target) == 0)
-    // By a store that does not know the file yet.
-    if link.isFollowed {
-      try set(store)
-    } else {
-      let before = try elsewhere.contents()
-      expectFailure(.accessDenied) { try set(store) }
-      #expect(try elsewhere.contents() == before)
+    let before = try elsewhere.contents()
+    for name in ["get", "set", "remove", "removeAll"] {
+      if link.isFollowed {
+        try call(name, store)
+      } else {
+        expectFailure(.accessDenied) { try call(name, store) }
+        #expect(try elsewhere.contents() == before, "\(name)")
+      }
     }
+  }
+
+  /// Nothing is made there either.
+  @Test(arguments: [Store.cache, .vault]) func aLinkToAnEmptyDirectoryIsNotFilled(
+    _ store: Store
+  ) throws {
+    let path = try path(of: store)
+    try FileManager.default.createDirectory(
+      atPath: FileSystem.parent(of: path), withIntermediateDirectories: true)
+    // With a slash, the path of a link is that of its target.
+    try directory.link("own", to: elsewhere.path)
+    let link = directory.file("own").path
+    try #require(lchown(link, 65_534, 65_534) == 0)
+    try #require(symlink(link + "/", path) == 0)
+    expectFailure(.accessDenied) { try call("set", store) }
+    #expect(try elsewhere.names() == [])
   }
 }

@@ -28,6 +28,7 @@ final class JournalHandle: Sendable {
 
   /// Opens the journal for reading and, if that is permitted, for writing; nil if it is missing.
   static func open(_ path: String, forWriting: Bool) throws(StorageError) -> JournalHandle? {
+    try FileSystem.requireTrustedLinks(path)
     let file: File
     do throws(StorageError) {
       file = try File(path, forWriting ? .readWrite : .read)
@@ -36,9 +37,7 @@ final class JournalHandle: Sendable {
     } catch  where error.code == .accessDenied && forWriting {
       return try open(path, forWriting: false)
     }
-    let handle = try JournalHandle(file)
-    try FileSystem.requireTrustedLinks(path, to: handle.status.owner)
-    return handle
+    return try JournalHandle(file)
   }
 
   // MARK: The word

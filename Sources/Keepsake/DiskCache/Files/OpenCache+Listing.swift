@@ -8,7 +8,7 @@ extension OpenCache {
     for number in try subdirectoryNumbers() {
       do throws(StorageError) {
         try addKeys(inSubdirectory: number, now: now, to: &keys)
-      } catch  where !error.isDescriptorLimit {
+      } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
     }
@@ -69,7 +69,7 @@ extension OpenCache {
         let size = try size(of: subdirectory(number, ledger, timeout: .zero))
         // Still unknown if the ledger could not be changed.
         if ledger.size(of: number).bytes == nil { unknownSize += size }
-      } catch  where !error.isDescriptorLimit {
+      } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
     }

@@ -4,6 +4,7 @@ extension OpenCache {
   static func openIfPresent(
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache? {
+    try FileSystem.requireTrustedLinks(paths.directory)
     guard let status = try FileSystem.status(paths.directory) else { return nil }
     let ledger = try CacheLedger.openExisting(paths, timeout: timeout)
     return try open(
@@ -15,6 +16,7 @@ extension OpenCache {
   static func openOrCreate(
     at paths: CachePaths, timeout: Duration, counts: CacheCounts
   ) throws(StorageError) -> OpenCache {
+    try FileSystem.requireTrustedLinks(paths.directory)
     let mode = try paths.parent.createIfNeeded(durable: false)
     let isNew = try FileSystem.status(paths.directory) == nil
     if isNew { try FileSystem.createDirectory(paths.directory, mode: mode, durable: false) }
@@ -33,7 +35,6 @@ extension OpenCache {
     // opened again. This needs no lock, because emptying a cache keeps its directory.
     let epoch = ledger?.epoch
     let directory = try DirectoryHandle(paths.directory)
-    try FileSystem.requireTrustedLinks(paths.directory, to: directory.status().owner)
     let limits = try FileSystem.limits(at: paths.directory)
     let tag = try FileSystem.status(CachePaths.tagName, in: directory)
     let lowercased = try FileSystem.status(CachePaths.tagName.lowercased(), in: directory)

