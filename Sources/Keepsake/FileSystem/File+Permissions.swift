@@ -28,7 +28,7 @@ extension File {
   }
 
   /// Whether the file has that owner and group now. An owner of `.max` stays as it is.
-  private func setOwner(_ owner: UInt32, _ group: UInt32) -> Bool {
+  func setOwner(_ owner: UInt32, _ group: UInt32) -> Bool {
     let result = systemCall(.chown, path, on: descriptor) {
       Int(fchown(descriptor, owner, group))
     }

@@ -222,13 +222,13 @@ extension Folder {
     // First to a name that other processes do not know: under the final one, no one may find it
     // with another mode. If they have replaced the source in the meantime, their file is moved
     // back.
+    let old = try target.status()
+    if old?.isSymbolicLink == true { throw target.symbolicLinkError }
     let adoptedName = AbandonedFiles.makeAdoptedName()
     guard try FileSystem.move(source, in: nil, to: adoptedName, in: directory) else { return false }
     do throws(StorageError) {
       let found = try FileSystem.status(adoptedName, in: directory, followsLinks: false)
       if found?.linkCount == 1, found?.isSameFile(as: status) == true {
-        let old = try target.status()
-        if old?.isSymbolicLink == true { throw target.symbolicLinkError }
         if let old, old.isRegularFile {
           try file.takePermissions(of: old, at: target.path)
         } else {
@@ -238,7 +238,8 @@ extension Folder {
         return true
       }
     } catch {
-      // The first error matters more than a mode that could not be restored.
+      // The first error matters more than permissions that could not be restored.
+      _ = file.setOwner(status.owner, status.group)
       try? file.setMode(status.mode)
       try moveBack(adoptedName, in: directory, to: source)
       throw error

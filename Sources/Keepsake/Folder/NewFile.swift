@@ -41,9 +41,13 @@ final class NewFile: @unchecked Sendable {
   func keep() throws(StorageError) { _ = try temporary.file.keep() }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
-    guard temporary.file.isOpen else { throw .closed("save", directory.path(of: name)) }
+    try requireOpen()
     if let failure = temporary.file.write(bytes).failure { throw failure }
     count += bytes.count
+  }
+
+  private func requireOpen() throws(StorageError) {
+    if !temporary.file.isOpen { throw .closed("save", directory.path(of: name)) }
   }
 
   private static func alreadyExists(_ name: String, in directory: DirectoryHandle) -> StorageError {
@@ -86,6 +90,7 @@ final class NewFile: @unchecked Sendable {
   /// - Throws: A ``StorageError`` of code `alreadyExists` if something has the name already and may
   ///   not be replaced.
   func finish(durable: Bool) throws(StorageError) {
+    try requireOpen()
     if durable { try temporary.file.synchronize() }
     if replaces {
       if !hasAttributes { try setPermissions() }

@@ -45,6 +45,26 @@ import Testing
     #expect(try folder.list(includingHidden: true) == [])
   }
 
+  /// Nor does it change the permissions of the program's file at the end.
+  @Test func aFolderDoesNotFinishWithIt() async throws {
+    let folder = Folder(directory.url.appending(path: "folder"))
+    try folder.save("old", as: "file")
+    try #require(chmod(directory.file("folder/file").path, 0o644) == 0)
+    var number: Int32?
+    await #expect(throws: StorageError.self) {
+      let chunks = AsyncStream { continuation in
+        continuation.yield([1] as [UInt8])
+        continuation.finish()
+      }
+      try await folder.save(chunks: chunks, as: "file") { _, _ in
+        number = try? takeOver(below: directory.path)
+      }
+    }
+    close(try #require(number))
+    #expect(try own.status().mode == 0o600)
+    #expect(try folder.load("file") == "old")
+  }
+
   @Test func aCacheDoesNotWriteIntoIt() throws {
     let store = directory.cache()
     let writer = try store.engine.startWriting("k")
