@@ -34,7 +34,7 @@ extension Journal {
     let temporary: TemporaryFile
     do throws(StorageError) {
       temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
-    } catch {
+    } catch  where error.code == .accessDenied {
       // As beside a file that is mounted alone in a read-only container. An empty file has nothing
       // to lose.
       guard let old = writer.handle, try old.file.status().size == 0 else { throw error }

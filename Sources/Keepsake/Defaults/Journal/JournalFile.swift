@@ -183,10 +183,13 @@ struct JournalFile: ~Copyable {
     let status = try handle.file.status(withTimes: true)
     let bytes = try handle.file.read(from: 0, count: status.size)
     let contents = try contents(bytes, word, isLocked: isLocked)
-    // A writer has replaced the file. What it has appended since is read by the next call: it may
-    // append faster than this reads.
+    // What a writer has appended since is read by the next call: it may append faster than this
+    // reads. Any other change of the word means other contents.
     let latest = handle.word
-    if latest != word, (latest.end(of: contents.id) ?? 0) < contents.end { return nil }
+    let isAppended =
+      !isLocked && word.end(of: contents.id) == contents.end
+      && (latest.end(of: contents.id) ?? 0) >= contents.end
+    if latest != word, !isAppended { return nil }
     if !contents.isComplete {
       // A writer that fills the file has overwritten a part of it.
       let isKnown = identity != nil || table.entries.count > 0
