@@ -178,7 +178,6 @@ final class FileWatcher: Sendable {
   private func forgetDescriptor(_ state: inout State) {
     state.descriptor = -1
     state.hasReader = false
-    state.mounts = -1
     state.fired.formUnion(state.watched.values.joined())
     state.watched = [:]
   }
@@ -219,7 +218,8 @@ final class FileWatcher: Sendable {
     }
   }
 
-  /// Reports every watched directory as gone after each mount.
+  /// Reports the watched directories as gone after mounts, but none that is only on the way to
+  /// another one.
   private func waitForMounts(_ descriptor: Int32) {
     while true {
       var wait = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
@@ -229,12 +229,13 @@ final class FileWatcher: Sendable {
       let handlers = state.withLock { state -> [Handler]? in
         guard state.mounts == descriptor else { return nil }
         if !isOpen { state.mounts = -1 }
-        return state.registrations.values.filter { $0.subject != .contents }.map(\.handler)
+        return state.registrations.values.filter { $0.subject == .names }.map(\.handler)
       }
       guard let handlers else { return }
       call(handlers.map { ($0, .gone) })
       if !isOpen { return }
-      BackgroundThread.sleep(for: Self.pauseBetweenBatches)
+      // A container host mounts often, and each store looks at its whole path.
+      BackgroundThread.sleep(for: .milliseconds(500))
     }
   }
 
