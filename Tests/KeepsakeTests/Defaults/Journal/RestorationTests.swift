@@ -462,11 +462,15 @@ import Testing
         waitForARandomMoment(upTo: .milliseconds(1))
       }
       end.wait()
+      let isOverwritten = try isOverwritten(directory.bytes(of: Self.journal), backup)
       try store.set(round, forKey: "after")
       let isWhole = try store.string("text") == text && store.int("k19") == 19
       // On a busy machine, a program can pause for so long that it seems to have finished, and it
-      // can write in place right before a writer's write, which then damages what it has written.
-      if isStalled.withLock({ $0 }) || !isWhole && failures.all.count > reportCount {
+      // can write in place right before a writer's write, which then damages what it has written
+      // or says that the journal is the writer's.
+      if isStalled.withLock({ $0 }) || isOverwritten
+        || !isWhole && failures.all.count > reportCount
+      {
         spoiledCount += 1
         continue
       }
@@ -482,5 +486,18 @@ import Testing
     #expect(round == roundCount, "\(program): each round is spoiled: \(failures.all)")
     // What was set in the moment in which the file was replaced may lie in the restored file.
     #expect(failures.all.allSatisfy { $0.code == .damaged }, "\(program): \(failures.all)")
+  }
+  /// Whether a writer that did not know of the backup has written into its bytes.
+  private static func isOverwritten(_ bytes: [UInt8], _ backup: [UInt8]) -> Bool {
+    guard bytes.count >= backup.count,
+      case .valid(let id, _) = backup.withUnsafeBytes({ JournalFormat.header(of: $0) })
+    else { return true }
+    let word = JournalWord.offset..<JournalWord.offset + JournalWord.size
+    let bits = bytes.withUnsafeBytes {
+      $0.loadUnaligned(fromByteOffset: word.lowerBound, as: UInt64.self)
+    }
+    return JournalWord(bits: bits).end(of: id) == nil
+      || bytes[..<word.lowerBound] != backup[..<word.lowerBound]
+      || bytes[word.upperBound..<backup.count] != backup[word.upperBound...]
   }
 }
