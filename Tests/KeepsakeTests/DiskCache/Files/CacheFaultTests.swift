@@ -370,9 +370,10 @@ import Testing
           throw error as! StorageError
         }
       }
-      // A reader that waits tries again until it times out.
+      // Each call tries a few locks once. A reader that waits tries again thousands of times until
+      // it times out.
       let lockCount = try #require(outcome).count { $0 == .lock }
-      #expect(lockCount <= 10, "\(key)")
+      #expect(lockCount < 100, "\(key)")
     }
   }
 
