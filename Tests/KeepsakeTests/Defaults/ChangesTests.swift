@@ -321,9 +321,9 @@ import Testing
       // Until it is reported, because the check for changes may be the first call.
       return isUnreadable.withLock { $0 } && failures.all.isEmpty ? .fail(EACCES) : .proceed
     })
-    let sequence = store.changes()
     let keys = try await FaultPlan.$current.withValue(plan) {
-      var changes = sequence.makeAsyncIterator()
+      // Here, so that the watch that the first read begins later is part of the plan.
+      var changes = store.changes().makeAsyncIterator()
       isUnreadable.withLock { $0 = true }
       // Outside the fault plan, as in another process.
       try await Task.detached { try other.set(2, forKey: "other") }.value
