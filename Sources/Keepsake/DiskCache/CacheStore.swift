@@ -260,7 +260,7 @@ extension DiskCache.Store {
   /// files.
   ///
   /// All processes keep this number up to date together, so it is usually known without reading
-  /// the directory. Only entries that have expired since the last call are removed first.
+  /// the directory. Entries that have expired do not count, even while their files remain.
   ///
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public var totalSize: Int {

@@ -26,20 +26,32 @@ extension OpenCache {
       var key = EntryName.key(fileName: fileName)
       if mayHaveExpired || key == nil {
         guard let name = EntryName(fileName: fileName) else { continue }
-        if mayHaveExpired, try !isUnexpired(name, now: now) { continue }
+        if mayHaveExpired, try unexpiredPayload(of: name, now: now)?.isStale != false { continue }
         if key == nil { key = try readKey(name) }
       }
       if let key { keys.append(String(decoding: key, as: UTF8.self)) }
     }
   }
 
-  private func isUnexpired(_ name: EntryName, now: Int64) throws(StorageError) -> Bool {
+  /// The payload of an entry, and whether the entry is stale; nil if it is missing, damaged or
+  /// expired.
+  private func unexpiredPayload(
+    of name: EntryName, now: Int64
+  ) throws(StorageError) -> (status: FileStatus, isStale: Bool)? {
     guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
-      return false
+      return nil
     }
-    if !payload.canExpire || payload.expiryHint(now: now) != nil { return true }
-    guard case .found = try lookUpOnce(name, nil, []) else { return false }
-    return true
+    if !payload.canExpire || payload.expiryHint(now: now) != nil { return (payload, false) }
+    do throws(StorageError) {
+      switch try lookUpOnce(name, nil, []) {
+      case .found: return (payload, false)
+      case .stale: return (payload, true)
+      case .missing, .mismatch, .expired: return nil
+      }
+    } catch  where error.code == .unsupportedVersion {
+      // Only a newer version of Keepsake can tell.
+      return (payload, false)
+    }
   }
 
   /// The key that the sidecar records; nil if it cannot be read.
@@ -58,41 +70,43 @@ extension OpenCache {
 
   /// The size of all subdirectories that this process may read, and the first error of the others.
   func totalSize() throws(StorageError) -> (size: Int, failure: StorageError?) {
-    guard let ledger = ledger?.withoutWaiting() else { return (try totalSizeOfEntries(), nil) }
-    try ledger.checkClock()
+    try ledger?.withoutWaiting().checkClock()
     let now = WallClock.now
-    var unknownSize = 0
+    var total = 0
     var failure: StorageError?
-    for number in 0..<EntryName.directoryCount
-    where ledger.size(of: number).bytes == nil || ledger.earliestExpiry(in: number) <= now {
+    for number in try ledger == nil ? subdirectoryNumbers() : Array(0..<EntryName.directoryCount) {
+      if let ledger, let size = ledger.size(of: number).bytes,
+        ledger.earliestExpiry(in: number) > now
+      {
+        total += Int(size)
+        continue
+      }
       do throws(StorageError) {
-        let size = try size(of: subdirectory(number, ledger, timeout: .zero))
-        // Still unknown if the ledger could not be changed.
-        if ledger.size(of: number).bytes == nil { unknownSize += size }
+        total += try unexpiredSize(ofSubdirectory: number, now: now)
       } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
     }
-    return (ledger.totalSize.bytes + unknownSize, failure)
+    return (total, failure)
   }
 
-  /// Removes what has expired, unless that would wait for another process.
-  private func size(of subdirectory: CacheSubdirectory) throws(StorageError) -> Int {
-    do throws(StorageError) {
-      return try subdirectory.scan().size
-    } catch  where error.code == .timedOut {
-      return try subdirectory.countFiles()
-    }
-  }
-
-  /// The total size for a process that may not write, and so cannot use the ledger.
-  private func totalSizeOfEntries() throws(StorageError) -> Int {
+  /// The size of a subdirectory without what its next scan will remove. It is counted without
+  /// removing that, because this would wait for writers.
+  private func unexpiredSize(
+    ofSubdirectory number: Int, now: Int64
+  ) throws(StorageError) -> Int {
+    let fileNames = try fileNames(inSubdirectory: number)
     var size = 0
-    let (keys, failure) = try keys()
-    if let failure { throw failure }
-    for key in keys {
-      guard case .found(let entry, _) = try lookUp(key, []) else { continue }
-      size += try footprint(of: EntryName(key: key, rules: rules), size: entry.size)
+    for sidecarName in fileNames {
+      guard let fileName = Sidecar.payloadName(of: sidecarName),
+        let name = EntryName(fileName: fileName)
+      else { continue }
+      if fileNames.contains(fileName) {
+        guard let payload = try unexpiredPayload(of: name, now: now) else { continue }
+        size += try footprint(of: name, size: payload.status.size)
+      } else if let expires = try expiryOfNoValue(name, key: nil), expires > now {
+        size += try footprint(of: name, size: 0)
+      }
     }
     return size
   }
