@@ -413,6 +413,20 @@ import Testing
     #expect(try FileSystem.status(directory.headerPath, followsLinks: false) == nil)
   }
 
+  @Test func eraseRemovesEntriesOnly() throws {
+    try directory.secrets().set("v", forKey: "k")
+    let failures = Failures()
+    let service = FileSystem.parent(of: try directory.secretPath("k"))
+    try directory.write([1], to: "vault/\(FileSystem.name(of: service))/notes")
+    let store = directory.secrets(failures: failures)
+    try store.eraseVault()
+    #expect(try FileSystem.list(service) == ["notes"])
+    #expect(failures.all.map(\.path) == [service])
+    #expect(failures.all.allSatisfy { $0.operation == "SecureVault.eraseVault" })
+    try store.set("new", forKey: "k")
+    #expect(try store.keys() == ["k"])
+  }
+
   @Test(arguments: [SystemCall.open, .write, .fdatasync])
   func aHeaderThatCannotBeOverwrittenIsRemovedAndReported(call: SystemCall) throws {
     _ = try makeVault()

@@ -187,11 +187,17 @@ extension VaultDirectory {
     guard try hasDirectory(directoryNames) else { return try isCurrent() ? () : nil }
     return try withExclusiveLock { _ throws(StorageError) in
       guard try isCurrent() else { return nil }
-      for name in directoryNames {
-        for path in try paths.entries(in: name) { try FileSystem.unlink(path.path) }
-        try synchronize(name)
-      }
+      try unlinkEntries(in: directoryNames)
       return ()
+    }
+  }
+
+  /// Removes the entries in these directories such that they stay removed after a power cut. The
+  /// caller holds the exclusive lock.
+  func unlinkEntries(in directoryNames: [String]) throws(StorageError) {
+    for name in directoryNames where try isDirectory(name) {
+      for path in try paths.entries(in: name) { try FileSystem.unlink(path.path) }
+      try synchronize(name)
     }
   }
 
@@ -206,7 +212,7 @@ extension VaultDirectory {
     let path = paths.directory + "/" + name
     let status = try FileSystem.status(path, followsLinks: false)
     if status?.isSymbolicLink == true { throw .linkInTheWay(path) }
-    return status != nil
+    return status?.isDirectory == true
   }
 
   /// Makes removals survive a power cut, including removals by an earlier call that could not do

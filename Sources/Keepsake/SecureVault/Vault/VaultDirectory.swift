@@ -101,9 +101,9 @@ final class VaultDirectory: VaultStorage {
         if isRemoved { continue }
         failures.append(
           StorageError(
-            .damaged, operation: "rotateKeys", path: directory.path,
-            reason: "the directory keeps its old name because it also holds other files",
-            remedy: "Move those files away, then rotate the keys of the vault."))
+            .damaged, operation: "rmdir", path: directory.path,
+            reason: "the directory stays because it also holds other files",
+            remedy: "Move those files away, and repeat the call."))
       } catch {
         failures.append(error)
       }
@@ -257,40 +257,47 @@ final class VaultDirectory: VaultStorage {
   }
 
   private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
-    try withExclusiveLock { _ throws(StorageError) in
-      for directoryName in try paths.entryDirectories() {
-        try FileSystem.remove(paths.directory + "/" + directoryName)
-      }
+    let failures = try withExclusiveLock { _ throws(StorageError) in
+      try unlinkEntries(in: paths.entryDirectories())
+      var failures = try removeEmptyDirectories()
       try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
       // Make the removal of the entries durable before removing the header: an entry that
       // reappeared after a power cut could never be opened.
       try FileSystem.synchronizeDirectory(paths.directory)
-      try eraseHeader(reporting: report)
+      if let failure = try eraseHeader() { failures.append(failure) }
       try FileSystem.synchronizeDirectory(paths.directory)
+      return failures
     }
+    // The handler may use the vault.
+    for failure in failures { report(failure.inContext(of: "eraseVault")) }
   }
 
   /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes
   /// in place.
   ///
   /// A header that has another hard link is only removed: the link may be a backup.
-  private func eraseHeader(reporting report: (StorageError) -> Void) throws(StorageError) {
-    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
+  ///
+  /// - Returns: Why it could not be overwritten.
+  private func eraseHeader() throws(StorageError) -> StorageError? {
+    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return nil }
     guard status.isRegularFile, status.linkCount == 1 else {
-      return try FileSystem.remove(paths.header)
+      try FileSystem.remove(paths.header)
+      return nil
     }
     // Readers find the whole header or none.
     let doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
     try FileSystem.rename(paths.header, to: doomed)
+    var failure: StorageError?
     do throws(StorageError) {
       // After a power cut, too.
       try FileSystem.synchronizeDirectory(paths.directory)
       try Self.overwrite(doomed, status.size)
     } catch {
-      report(error.inContext(of: "eraseVault"))
+      failure = error
     }
     // Like any temporary file, it does not stay because of a failure that is over by now.
     if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
+    return failure
   }
 
   private static func overwrite(_ path: String, _ size: Int) throws(StorageError) {
