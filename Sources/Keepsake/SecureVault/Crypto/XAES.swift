@@ -125,6 +125,9 @@ struct XAES: ~Copyable {
   // MARK: The message's key
 
   /// Begins a message: derives its key, and includes the associated data in its tag.
+  ///
+  /// The key is two blocks of CMAC with AES-256 (NIST SP 800-108). It is built on ECB because
+  /// OpenSSL 3.0's KBKDF has no 16-bit counter.
   func begin(
     _ direction: Direction, nonce: UnsafeRawBufferPointer,
     authenticating associatedData: UnsafeRawBufferPointer
@@ -135,39 +138,28 @@ struct XAES: ~Copyable {
     try withUnsafeTemporaryAllocation(byteCount: 64, alignment: 8) {
       memory throws(StorageError) in
       defer { OpenSSL.wipe(memory) }
-      try derive(into: memory, nonce)
+      let (key, blocks) = (memory[part: ..<Self.keySize], memory[part: Self.keySize...])
+      // The subkey K1 is the encryption of zeros, doubled in GF(2^128).
+      blocks.initializeMemory(as: UInt8.self, repeating: 0)
+      try encrypt(blocks[part: ..<16], into: key)
+      func word(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+        UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self))
+      }
+      let (high, low) = (word(.init(key)), word(.init(key[part: 8...])))
+      let subkey = (high << 1 | low >> 63, low << 1 ^ (high >> 63) * 0x87)
+      // The nonce follows a counter of two bytes, an "X" and a zero.
+      let start = UInt64(UInt8(ascii: "X")) << 40 | word(nonce) >> 32
+      for counter in 1...2 {
+        let block = blocks[part: (16 * (counter - 1))...]
+        let words = ((start | UInt64(counter) << 48) ^ subkey.0, word(nonce[part: 4...]) ^ subkey.1)
+        block.storeBytes(of: words.0.bigEndian, as: UInt64.self)
+        block.storeBytes(of: words.1.bigEndian, toByteOffset: 8, as: UInt64.self)
+      }
+      try encrypt(blocks, into: key)
       try begin(
-        direction, key: UnsafeRawBufferPointer(memory)[part: ..<Self.keySize],
-        nonce: nonce[part: 12...], authenticating: associatedData)
+        direction, key: UnsafeRawBufferPointer(key), nonce: nonce[part: 12...],
+        authenticating: associatedData)
     }
-  }
-
-  /// Derives the message's own key into the first half of `memory`: two blocks of CMAC with AES-256
-  /// (NIST SP 800-108).
-  ///
-  /// It is built on ECB because OpenSSL 3.0's KBKDF has no 16-bit counter.
-  func derive(
-    into memory: UnsafeMutableRawBufferPointer, _ nonce: UnsafeRawBufferPointer
-  ) throws(StorageError) {
-    let output = memory[part: ..<32]
-    let blocks = memory[part: 32...]
-    // The subkey K1 is the encryption of zeros, doubled in GF(2^128).
-    blocks.initializeMemory(as: UInt8.self, repeating: 0)
-    try encrypt(blocks[part: ..<16], into: output)
-    func word(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
-      UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self))
-    }
-    let (high, low) = (word(.init(output)), word(.init(output[part: 8...])))
-    let subkey = (high << 1 | low >> 63, low << 1 ^ (high >> 63) * 0x87)
-    // The nonce follows a counter of two bytes, an "X" and a zero.
-    let start = UInt64(UInt8(ascii: "X")) << 40 | word(nonce) >> 32
-    for counter in 1...2 {
-      let block = blocks[part: (16 * (counter - 1))...]
-      let words = ((start | UInt64(counter) << 48) ^ subkey.0, word(nonce[part: 4...]) ^ subkey.1)
-      block.storeBytes(of: words.0.bigEndian, as: UInt64.self)
-      block.storeBytes(of: words.1.bigEndian, toByteOffset: 8, as: UInt64.self)
-    }
-    try encrypt(blocks, into: output)
   }
 
   /// Encrypts whole blocks. They come out at once, because only the final call would add padding,

@@ -55,30 +55,29 @@ package final class EntryPath: Sendable {
     case presence = 2
   }
 
-  /// Calls `body` with the associated data of the names or the value, which ties the box to this
-  /// path and to the entry's header. The value's ends with the names box: so opening the value
-  /// alone detects a change of either.
+  /// How much memory the associated data of an entry's boxes needs.
   ///
-  /// - Parameters:
-  ///   - start: The entry's header and names box.
-  ///   - body: Gets memory of the stack, as an array would take a tenth of a `get`.
-  func withAssociatedData<R>(
+  /// - Parameter start: The entry's header and names box.
+  func associatedDataSize(_ start: UnsafeRawBufferPointer, vaultID: [UInt8]) -> Int {
+    start.count + vaultID.count + names.count + 1
+  }
+
+  /// Writes the associated data of the names or the value, which ties the box to this path and to
+  /// the entry's header. The value's ends with the names box: so opening the value alone detects a
+  /// change of either.
+  ///
+  /// - Parameter start: The entry's header and names box.
+  func writeAssociatedData(
     of box: Box, _ start: UnsafeRawBufferPointer, vaultID: [UInt8],
-    _ body: (UnsafeRawBufferPointer) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let header = start[part: ..<EntryHeader.size]
-    let namesBox = start[part: (box == .value ? EntryHeader.size : start.count)...]
-    let count = header.count + vaultID.count + names.count + 1 + namesBox.count
-    return try withUnsafeTemporaryAllocation(byteCount: count, alignment: 1) {
-      memory throws(StorageError) in
-      var writer = ByteWriter(memory)
-      writer.append(header)
-      writer.append(vaultID)
-      writer.append(names)
-      writer.append(box.rawValue)
-      writer.append(namesBox)
-      return try body(UnsafeRawBufferPointer(memory))
-    }
+    to memory: UnsafeMutableRawBufferPointer
+  ) -> UnsafeRawBufferPointer {
+    var writer = ByteWriter(memory)
+    writer.append(start[part: ..<EntryHeader.size])
+    writer.append(vaultID)
+    writer.append(names)
+    writer.append(box.rawValue)
+    if box == .value { writer.append(start[part: EntryHeader.size...]) }
+    return UnsafeRawBufferPointer(memory)[part: ..<writer.count]
   }
 
   // MARK: The entry's header

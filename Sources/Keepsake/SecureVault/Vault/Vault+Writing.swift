@@ -25,8 +25,23 @@ extension Vault {
     }
     var presenceKey: PresenceKey?
     for attempt in 0..<Self.maxAttempts {
-      // A writer that keeps losing to rotations takes the lock before it starts.
-      switch try write(secret, presenceKey, lockingFirst: attempt >= 8) {
+      let outcome: WriteOutcome
+      do {
+        let session = try sessionForWriting()
+        let path = try session.entryPath(service: secret.service, key: secret.key)
+        if let early = try session.makeWay(for: secret, at: path) {
+          if case .overtaken = early { try reloadHeader(of: session) }
+          outcome = early
+        } else if attempt < 8 {
+          outcome = try session.write(secret, presenceKey, at: path, isLockHeld: false)
+          if case .overtaken = outcome, try !session.isCurrent() { try reloadHeader(of: session) }
+        } else {
+          // A writer that keeps losing to rotations takes the lock before it starts.
+          outcome = try writeUnderLock(secret, presenceKey, at: path, session)
+        }
+      }
+      // The session is released by now: `lock()` waits for that, and asking the user may take long.
+      switch outcome {
       case .stored: return true
       case .exists: return false
       case .overtaken: continue
@@ -38,29 +53,18 @@ extension Vault {
     throw headerKeepsChanging
   }
 
-  private func write(
-    _ secret: NewSecret, _ presenceKey: PresenceKey?, lockingFirst: Bool
+  private func writeUnderLock(
+    _ secret: NewSecret, _ presenceKey: PresenceKey?, at path: EntryPath, _ session: VaultSession
   ) throws(StorageError) -> WriteOutcome {
-    let session = try sessionForWriting()
-    let path = try session.entryPath(service: secret.service, key: secret.key)
-    if let outcome = try session.makeWay(for: secret, at: path) {
-      if case .overtaken = outcome { try reloadHeader(of: session) }
-      return outcome
+    try session.storage.withLock(on: path) { () throws(StorageError) in
+      if try !session.isCurrent() { try reloadHeader(of: session) }
+      // Another thread may have made an older session the open one in the meantime.
+      guard let current = try existingSession(), try current.isCurrent(),
+        current.header.vaultID == session.header.vaultID,
+        try current.isPrimaryPath(path, of: secret)
+      else { return .overtaken }
+      return try current.write(secret, presenceKey, at: path, isLockHeld: true)
     }
-    if lockingFirst {
-      return try session.storage.withLock(on: path) { () throws(StorageError) -> WriteOutcome in
-        if try !session.isCurrent() { try reloadHeader(of: session) }
-        // Another thread may have made an older session the open one in the meantime.
-        guard let current = try existingSession(), try current.isCurrent(),
-          current.header.vaultID == session.header.vaultID,
-          try current.isPrimaryPath(path, of: secret)
-        else { return .overtaken }
-        return try current.write(secret, presenceKey, at: path, isLockHeld: true)
-      }
-    }
-    let outcome = try session.write(secret, presenceKey, at: path, isLockHeld: false)
-    if case .overtaken = outcome, try !session.isCurrent() { try reloadHeader(of: session) }
-    return outcome
   }
 
   /// Removes a secret such that it stays removed after a power cut. Removing a missing secret is

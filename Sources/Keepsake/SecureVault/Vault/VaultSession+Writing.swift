@@ -226,10 +226,12 @@ extension VaultSession {
     let (part, position) = isCopied ? (value[part: ..<0], 0) : (value, PaddedValue.prefixSize)
     let (bytes, vaultID) = (UnsafeRawBufferPointer(start), self.header.vaultID)
     let cipher = try takeCipher(&knownCipher)
-    try path.withAssociatedData(of: .names, bytes, vaultID: vaultID) { data throws(StorageError) in
+    let size = path.associatedDataSize(bytes, vaultID: vaultID)
+    try withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) {
+      memory throws(StorageError) in
+      var data = path.writeAssociatedData(of: .names, bytes, vaultID: vaultID, to: memory)
       try cipher.seal(namesBox, authenticating: data)
-    }
-    try path.withAssociatedData(of: .value, bytes, vaultID: vaultID) { data throws(StorageError) in
+      data = path.writeAssociatedData(of: .value, bytes, vaultID: vaultID, to: memory)
       try cipher.seal(valueBox, authenticating: data, inserting: part, at: position)
     }
     isSealed = true

@@ -464,6 +464,26 @@ import Testing
     #expect(try derived == bytes(output))
   }
 
+  @Test func aMessageHasAKeyThatOpenSSLDerivesToo() throws {
+    let key = (0..<32).map { UInt8(7 * $0) }
+    let message = Array("message".utf8)
+    let box = try message.withBytes { message in
+      try key.withBytes { try XAES.seal(message, key: $0, authenticating: []) }
+    }
+    let messageKey = XAES.messageKey(key, Array(box.prefix(XAES.nonceSize)))
+    let cipher = try key.withBytes { try XAES(key: $0) }
+    try box.withBytes { box in
+      try messageKey.withBytes { messageKey in
+        try cipher.begin(
+          .opening, key: messageKey, nonce: box[part: 12..<24], authenticating: box[part: ..<0])
+      }
+      let opened = try SecretBytes(count: message.count)
+      try cipher.update(box[part: 24..<31], into: opened.bytes)
+      #expect(try cipher.verify(tag: box[part: 31...]))
+      #expect(opened.bytes.elementsEqual(message))
+    }
+  }
+
   /// RFC 4231, test cases 2 and 6. The second key is longer than a block.
   @Test(arguments: [
     (

@@ -632,14 +632,9 @@ private struct KnownKeys {
       let bytes = try Bytes.read(path.path)
       let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
       for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
-        let memory = try SecretBytes(count: 64)
-        _ = try session.ring.withEntryKey(header.keyID) { key throws(StorageError) in
-          let cipher = try XAES(key: key)
-          try bytes.withBytes { bytes throws(StorageError) in
-            try cipher.derive(into: memory.bytes, bytes[part: start..<(start + XAES.nonceSize)])
-          }
-        }
-        add("message", Array(memory.bytes.prefix(XAES.keySize)))
+        let nonce = Array(bytes[start..<(start + XAES.nonceSize)])
+        let key = try #require(session.ring.withEntryKey(header.keyID) { Array($0) })
+        add("message", XAES.messageKey(key, nonce))
       }
     }
   }
