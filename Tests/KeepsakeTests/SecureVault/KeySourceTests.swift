@@ -258,6 +258,8 @@ import Testing
     try directory.secrets(keySources: [source]).set("first", forKey: "k")
     let store = directory.secrets(keySources: [source, .keyFile])
     kept.withLock { $0 = store }
+    // It holds the source, which holds it.
+    defer { kept.withLock { $0 = nil } }
     isSlow.withLock { $0 = true }
     let error = expectFailure(.accessDenied) { try store.unlock() }
     #expect(error?.reason?.contains("replaced by another one") == true)
