@@ -152,9 +152,13 @@ final class LockFile: Sendable {
 
   /// Takes the lock on some bytes, which is independent of the lock on the file.
   func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
+    try lock(bytes: bytes, Wait(timeout: timeout))
+  }
+
+  func lock(bytes: Range<UInt64>, _ wait: Wait) throws(StorageError) {
     if try tryLock(bytes: bytes) { return }
     try waiting { () throws(StorageError) in
-      try Self.lock(file, bytes: bytes, timeout: timeout)
+      try Self.lock(file, bytes: bytes, since: .now - wait.passed, timeout: wait.timeout)
     }
   }
 

@@ -119,16 +119,6 @@ extension Journal {
     }
   }
 
-  /// How long a call may wait in all, for threads, processes and other programs.
-  struct Wait {
-    let timeout: Duration
-    private let start = CoarseClock.now
-
-    init(timeout: Duration) { self.timeout = timeout }
-
-    fileprivate var passed: Duration { .nanoseconds(CoarseClock.now - start) }
-  }
-
   /// Takes the lock of the file at the path, and makes the table current.
   ///
   /// - Returns: The locked file; nil if there is none.

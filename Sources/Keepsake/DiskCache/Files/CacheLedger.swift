@@ -43,6 +43,13 @@ final class CacheLedger: Sendable {
   /// The same ledger for a read, whose changes fail at once while another process makes one.
   func withoutWaiting() -> CacheLedger { CacheLedger(self, timeout: .zero) }
 
+  /// The same ledger for the rest of a call that may have waited for a key.
+  func continuing(_ wait: Wait) -> CacheLedger {
+    let passed = wait.passed
+    if passed <= wait.timeout / 100 { return self }
+    return CacheLedger(self, timeout: max(timeout - passed, .milliseconds(1)))
+  }
+
   /// Opens the ledger, or creates it.
   ///
   /// - Parameter isEmpty: Whether the cache has no entries.
@@ -186,9 +193,10 @@ final class CacheLedger: Sendable {
   // MARK: Changing
 
   private func change<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
+    let wait = Wait(timeout: timeout)
     let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.requireOpen()
-      try file.lock(bytes: Byte.words, timeout: timeout)
+      try file.lock(bytes: Byte.words, wait)
       defer { file.unlock(bytes: Byte.words) }
       return try body()
     }

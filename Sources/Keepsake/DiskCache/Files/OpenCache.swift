@@ -227,11 +227,12 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R? {
     guard let ledger else { return nil }
     let byte = CacheLedger.Byte.key(name.hash)
+    let wait = Wait(timeout: timeout)
     return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
       try requireNoLink(name.directory)
-      try ledger.file.lock(bytes: byte, timeout: timeout)
+      try ledger.file.lock(bytes: byte, wait)
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+      return try body(LockedEntry(cache: self, ledger: ledger.continuing(wait), name: name))
     }
   }
 
@@ -261,8 +262,9 @@ final class OpenCache: Sendable {
   ) throws(StorageError) -> R {
     try ledger.file.requireOpen()
     let bytes = CacheLedger.Byte.directory(subdirectory)
+    let wait = Wait(timeout: timeout)
     return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
-      try ledger.file.lock(bytes: bytes, timeout: timeout)
+      try ledger.file.lock(bytes: bytes, wait)
       defer { ledger.file.unlock(bytes: bytes) }
       return try body()
     }
