@@ -1,5 +1,6 @@
 // A second process for the tests of KeepsakeValkey.
 // Usage: keepsake-valkey-peer COMMAND URL
+import Dispatch
 import Keepsake
 import KeepsakeValkey
 
@@ -112,6 +113,26 @@ func ping(_ link: Link) {
   }
 }
 
+/// Exits while other threads use the connection, and a handler that runs last does.
+func exitWhileBusy(_ link: Link) {
+  atexit { lastCall?() }
+  lastCall = { ping(link) }
+  let isBusy = DispatchSemaphore(value: 0)
+  for thread in 0..<4 {
+    DispatchQueue(label: "\(thread)").async {
+      for index in 0... {
+        _ = try? link.perform(Command("SET", "k\(thread)", String(repeating: "x", count: 20_000)))
+        if index == 5 { isBusy.signal() }
+      }
+    }
+  }
+  isBusy.wait()
+  exit(0)
+}
+
+/// What an `atexit` handler, which cannot capture anything, calls.
+nonisolated(unsafe) var lastCall: (() -> Void)?
+
 // No test waits forever for a process that hangs.
 alarm(600)
 let arguments = CommandLine.arguments
@@ -122,6 +143,7 @@ do {
   switch arguments[1] {
   case "fork": fork(link)
   case "ping": ping(link)
+  case "exit": exitWhileBusy(link)
   case "streams": closeStreams(link)
   case "pipe": writeAfterTheEnd(link)
   case "take-over": takeOver(link)

@@ -63,6 +63,21 @@ import Testing
     #expect(numbers.all == (10_000_000..<10_000_200).map { "\($0)" })
   }
 
+  /// OpenSSL would clean up in a handler of its own, beside threads that use it.
+  @Test func aProgramExitsWhileThreadsUseTheConnection() throws {
+    let server = try TLSServer(hosts: Self.hosts)
+    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
+    let output = server.certificates.path("output")
+    let authorities = server.certificates.path("authority.pem")
+    let url = "valkeys://localhost:\(server.port)?ca=\(authorities)&timeout=60s&connect-timeout=60s"
+    for round in 0..<Coverage.count(sample: 10, complete: 100) {
+      let status = system("'\(peer)' exit '\(url)' >'\(output)' 2>&1")
+      let text = try String(contentsOfFile: output, encoding: .utf8)
+      let isReply = text.hasPrefix("status(")
+      try #require(status == 0 && isReply, "round \(round): \(status), \(text)")
+    }
+  }
+
   // MARK: What is refused
 
   private func expectRefusal(_ link: Link, _ reason: String) {
