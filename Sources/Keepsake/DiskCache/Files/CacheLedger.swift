@@ -43,11 +43,12 @@ final class CacheLedger: Sendable {
   /// The same ledger for a read, whose changes fail at once while another process makes one.
   func withoutWaiting() -> CacheLedger { CacheLedger(self, timeout: .zero) }
 
-  /// The same ledger for the rest of a call that may have waited for a key.
+  /// The same ledger for the rest of a call that may have waited for a key. What is left suffices
+  /// for a lock that is held for a microsecond.
   func continuing(_ wait: Wait) -> CacheLedger {
     let passed = wait.passed
     if passed <= wait.timeout / 100 { return self }
-    return CacheLedger(self, timeout: max(timeout - passed, .milliseconds(1)))
+    return CacheLedger(self, timeout: max(timeout - passed, .milliseconds(100)))
   }
 
   /// Opens the ledger, or creates it.

@@ -70,19 +70,21 @@ extension OpenCache {
 
   /// The size of all subdirectories that this process may read, and the first error of the others.
   func totalSize() throws(StorageError) -> (size: Int, failure: StorageError?) {
-    try ledger?.withoutWaiting().checkClock()
+    let ledger = ledger?.withoutWaiting()
+    try ledger?.checkClock()
     let now = WallClock.now
     var total = 0
     var failure: StorageError?
     for number in try ledger == nil ? subdirectoryNumbers() : Array(0..<EntryName.directoryCount) {
-      if let ledger, let size = ledger.size(of: number).bytes,
-        ledger.earliestExpiry(in: number) > now
-      {
-        total += Int(size)
-        continue
+      if let ledger, ledger.earliestExpiry(in: number) > now {
+        let size = ledger.size(of: number)
+        if let bytes = size.bytes, !size.mayBeWrong {
+          total += Int(bytes)
+          continue
+        }
       }
       do throws(StorageError) {
-        total += try unexpiredSize(ofSubdirectory: number, now: now)
+        total += try unexpiredSize(ofSubdirectory: number, ledger, now: now)
       } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
@@ -90,11 +92,16 @@ extension OpenCache {
     return (total, failure)
   }
 
-  /// The size of a subdirectory without what its next scan will remove. It is counted without
-  /// removing that, because this would wait for writers.
+  /// The size of a subdirectory without what has expired. It is scanned, so that the next call knows
+  /// it, unless that would wait for writers: then what a scan would leave is counted.
   private func unexpiredSize(
-    ofSubdirectory number: Int, now: Int64
+    ofSubdirectory number: Int, _ ledger: CacheLedger?, now: Int64
   ) throws(StorageError) -> Int {
+    if let ledger {
+      do throws(StorageError) {
+        return try subdirectory(number, ledger, timeout: .zero).scan().size
+      } catch  where error.code == .timedOut {}
+    }
     let fileNames = try fileNames(inSubdirectory: number)
     var size = 0
     for sidecarName in fileNames {
