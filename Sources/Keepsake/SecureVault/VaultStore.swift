@@ -385,7 +385,7 @@ extension SecureVault.Store {
   /// passphrase, recovery code or key of its time. So do snapshots of a file system, and possibly
   /// blocks that a flash disk or a copy-on-write file system has not reused. The key file stays,
   /// because copies of the vault may need it. A header that has another hard link is not
-  /// overwritten.
+  /// overwritten. Files of other programs stay, which is reported.
   ///
   /// - Throws: ``StorageError``; some secrets may then still exist.
   public func eraseVault() throws(StorageError) {

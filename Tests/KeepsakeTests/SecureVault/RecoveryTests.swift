@@ -427,6 +427,24 @@ import Testing
     #expect(try store.keys() == ["k"])
   }
 
+  @Test func eraseFollowsNoLink() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let path = try directory.secretPath("k")
+    let (name, other) = (FileSystem.name(of: path), directory.path + "/other")
+    try FileManager.default.createDirectory(atPath: other, withIntermediateDirectories: true)
+    try directory.write([1], to: "other/\(name)")
+    let link = directory.path + "/vault/" + String(repeating: "0", count: 32)
+    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: other)
+    let error = #expect(throws: StorageError.self) { try store.eraseVault() }
+    #expect(error?.path == link)
+    #expect(try FileSystem.list(other) == [name])
+    #expect(try FileSystem.status(directory.headerPath) != nil)
+    try FileSystem.unlink(link)
+    try store.eraseVault()
+    #expect(try FileSystem.status(directory.headerPath) == nil)
+  }
+
   @Test(arguments: [SystemCall.open, .write, .fdatasync])
   func aHeaderThatCannotBeOverwrittenIsRemovedAndReported(call: SystemCall) throws {
     _ = try makeVault()

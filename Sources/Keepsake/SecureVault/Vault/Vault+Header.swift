@@ -48,8 +48,11 @@ extension Vault {
   func erase() throws(StorageError) {
     let header = (try? storage.readHeader())?.0
     var failure: StorageError?
+    var reports: [StorageError] = []
+    // Once nothing is locked and the old keys are gone: the handler may use the vault.
+    defer { reports.forEach(report) }
     do throws(StorageError) {
-      guard try storage.erase(reporting: report) else { return }
+      guard try storage.erase(reporting: { reports.append($0) }) else { return }
     } catch {
       // What stays may be an older vault beside this one.
       guard let hasHeader = try? storage.hasHeader(), !hasHeader else { throw error }

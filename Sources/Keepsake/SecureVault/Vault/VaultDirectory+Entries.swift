@@ -207,12 +207,17 @@ extension VaultDirectory {
     return false
   }
 
-  /// - Throws: An error for a link, behind which nothing is written or removed.
+  /// - Throws: An error for a link or a mount, behind which nothing is written or removed.
   private func isDirectory(_ name: String) throws(StorageError) -> Bool {
     let path = paths.directory + "/" + name
-    let status = try FileSystem.status(path, followsLinks: false)
-    if status?.isSymbolicLink == true { throw .linkInTheWay(path) }
-    return status?.isDirectory == true
+    guard let status = try FileSystem.status(path, followsLinks: false) else { return false }
+    if status.isSymbolicLink { throw .linkInTheWay(path) }
+    if status.isDirectory, status.isMountPoint {
+      throw StorageError(
+        .misuse, operation: "remove", path: path, reason: "another file system is mounted here",
+        remedy: "Unmount it first.")
+    }
+    return status.isDirectory
   }
 
   /// Makes removals survive a power cut, including removals by an earlier call that could not do

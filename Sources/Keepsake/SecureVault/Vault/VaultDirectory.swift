@@ -92,7 +92,7 @@ final class VaultDirectory: VaultStorage {
       let directory = ConfinedPath(base: paths.directory).appending(directoryName)
       do throws(StorageError) {
         // A writer that is about to wait for the lock may have made its file after the others were
-        // removed. Writers whose files are gone find another header, and begin again.
+        // removed. Writers whose files are gone find another header or none, and begin again.
         var isRemoved = false
         for _ in 0..<10 where !isRemoved {
           try paths.removeTemporaryEntries(in: directoryName, olderThan: -1)
@@ -257,47 +257,39 @@ final class VaultDirectory: VaultStorage {
   }
 
   private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
-    let failures = try withExclusiveLock { _ throws(StorageError) in
+    try withExclusiveLock { _ throws(StorageError) in
       try unlinkEntries(in: paths.entryDirectories())
-      var failures = try removeEmptyDirectories()
+      for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
       try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
       // Make the removal of the entries durable before removing the header: an entry that
       // reappeared after a power cut could never be opened.
       try FileSystem.synchronizeDirectory(paths.directory)
-      if let failure = try eraseHeader() { failures.append(failure) }
+      try eraseHeader(reporting: report)
       try FileSystem.synchronizeDirectory(paths.directory)
-      return failures
     }
-    // The handler may use the vault.
-    for failure in failures { report(failure.inContext(of: "eraseVault")) }
   }
 
   /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes
   /// in place.
   ///
   /// A header that has another hard link is only removed: the link may be a backup.
-  ///
-  /// - Returns: Why it could not be overwritten.
-  private func eraseHeader() throws(StorageError) -> StorageError? {
-    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return nil }
+  private func eraseHeader(reporting report: (StorageError) -> Void) throws(StorageError) {
+    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
     guard status.isRegularFile, status.linkCount == 1 else {
-      try FileSystem.remove(paths.header)
-      return nil
+      return try FileSystem.remove(paths.header)
     }
     // Readers find the whole header or none.
     let doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
     try FileSystem.rename(paths.header, to: doomed)
-    var failure: StorageError?
     do throws(StorageError) {
       // After a power cut, too.
       try FileSystem.synchronizeDirectory(paths.directory)
       try Self.overwrite(doomed, status.size)
     } catch {
-      failure = error
+      report(error.inContext(of: "eraseVault"))
     }
     // Like any temporary file, it does not stay because of a failure that is over by now.
     if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
-    return failure
   }
 
   private static func overwrite(_ path: String, _ size: Int) throws(StorageError) {

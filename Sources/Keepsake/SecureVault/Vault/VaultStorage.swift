@@ -64,14 +64,14 @@ package protocol VaultStorage: Sendable {
   func synchronizeEntries() throws(StorageError)
 
   /// Removes the directories that hold no entries: their names may come from an old name key. The
-  /// caller replaces the header.
+  /// caller replaces or removes the header.
   ///
   /// - Returns: Why directories stay.
   func removeEmptyDirectories() throws(StorageError) -> [StorageError]
 
   /// Removes all entries and the header, whether they can be read or not.
   ///
-  /// - Parameter report: Gets failures that keep nothing from being removed.
+  /// - Parameter report: Gets failures that keep no secret from being removed, under a lock.
   /// - Returns: False if there was nothing to remove.
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool
 
