@@ -92,8 +92,8 @@ extension OpenCache {
     return (total, failure)
   }
 
-  /// The size of a subdirectory without what has expired. It is scanned, so that the next call knows
-  /// it, unless that would wait for writers: then what a scan would leave is counted.
+  /// The size of a subdirectory without what has expired. It is scanned, so that the next call
+  /// knows it, unless that would wait for writers: then what a scan would leave is counted.
   private func unexpiredSize(
     ofSubdirectory number: Int, _ ledger: CacheLedger?, now: Int64
   ) throws(StorageError) -> Int {
