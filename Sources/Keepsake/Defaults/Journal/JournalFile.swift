@@ -120,11 +120,6 @@ struct JournalFile: ~Copyable {
   mutating func validate(_ locked: JournalHandle? = nil) throws(StorageError) -> Validity {
     enterGeneration()
     settlingTime = nil
-    let wasReplaced = !isLostToOther && handle.map { $0.word == .replaced } ?? true
-    if let locked, handle !== locked {
-      handle = locked
-      hasOpenedFile = true
-    }
     while true {
       validatedWord = nil
       guard let status = try FileSystem.status(location.path) else {
@@ -133,20 +128,30 @@ struct JournalFile: ~Copyable {
       }
       if let locked {
         guard status.isSameFile(as: locked.status) else { return .elsewhere }
+        if handle !== locked { change(to: locked) }
       } else if handle.map({ !$0.leads(to: status) }) ?? true {
         let opened = try JournalHandle.open(location.path, forWriting: false)
         guard let opened, status.isSameFile(as: opened.status) else { continue }
-        handle = opened
-        hasOpenedFile = true
+        change(to: opened)
       }
       guard let handle else { continue }
       // Load the word first, so that anything published later still counts as a change.
       let word = handle.word
       if try catchUp(to: word, of: status, handle) { return .current }
-      if let isSettled = try reload(word, handle, isLocked: locked != nil, wasReplaced) {
+      if let isSettled = try reload(word, handle, isLocked: locked != nil) {
         return isSettled ? .current : .unsettled
       }
     }
+  }
+
+  /// Continues with the file that has the path now. A writer says in the old one that it is being
+  /// replaced before the new one gets the name, so this looks once that has it.
+  private mutating func change(to new: JournalHandle) {
+    if let handle, handle.word != .replaced, !handle.status.isSameFile(as: new.status) {
+      isLostToOther = true
+    }
+    handle = new
+    hasOpenedFile = true
   }
 
   /// Reads what was appended; false if the file has to be reloaded.
@@ -176,7 +181,7 @@ struct JournalFile: ~Copyable {
   ///
   /// - Returns: Whether the file counts; nil if it was changed meanwhile.
   private mutating func reload(
-    _ word: JournalWord, _ handle: JournalHandle, isLocked: Bool, _ wasReplaced: Bool
+    _ word: JournalWord, _ handle: JournalHandle, isLocked: Bool
   ) throws(StorageError) -> Bool? {
     // A writer is about to replace the file by one with the same values.
     let isBeingReplaced = word == .replaced && !isLocked
@@ -203,7 +208,7 @@ struct JournalFile: ~Copyable {
       identity != nil
       && (isSameFile
         ? !contents.header.isOfSameFile(as: id) || contents.id == id && contents.end < end
-        : !wasReplaced)
+        : isLostToOther)
     var isRestored = isForeign && contents.id == id
     // A read has found that before.
     if case .rewrite = repair, isSameFile, contents.id == id { isRestored = true }
