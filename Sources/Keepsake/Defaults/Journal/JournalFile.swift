@@ -161,6 +161,7 @@ struct JournalFile: ~Copyable {
     guard let identity, identity.isSameFile(as: status), !needsRepair,
       let newEnd = word.end(of: id), newEnd >= end, status.size >= newEnd
     else { return false }
+    isLostToOther = false  // the other program has put it back
     if newEnd > end {
       let bytes = try handle.file.read(from: end, count: newEnd - end)
       var records: [JournalFormat.Record] = []
