@@ -61,7 +61,12 @@ extension VaultDirectory {
           }
           guard case .stored = outcome else { return outcome }
         }
-        try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
+        do throws(StorageError) {
+          try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
+        } catch  where error.code == .notFound {
+          // Who removed the directory has moved the entry durably, or erased it. It is not stored
+          // again: another process may have replaced it since.
+        }
         return .stored
       } catch  where error.code == .notFound && attempts < 3 {
         // Another process removed the service's directory, or the whole vault.

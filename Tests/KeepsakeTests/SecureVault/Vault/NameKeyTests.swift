@@ -85,6 +85,36 @@ import Testing
     #expect(isOver.withLock { $0 } && !failures.all.isEmpty)
   }
 
+  /// The secret is in place already, and may not be stored again: it was replaced meanwhile.
+  @Test func aSecretIsStoredOnceAlthoughItsDirectoryIsGone() throws {
+    let (first, other) = (store(), store())
+    try first.set("1", forKey: "a")
+    let service = FileSystem.parent(of: try directory.secretPath("a"))
+    let steps = Locked((isStored: false, isInterrupted: false))
+    let plan = FaultPlan(decide: { event in
+      if event.call == .rename { steps.withLock { $0.isStored = true } }
+      let isNow = steps.withLock { steps in
+        guard steps.isStored, !steps.isInterrupted, event.call == .open, event.path == service
+        else { return false }
+        steps.isInterrupted = true
+        return true
+      }
+      if isNow {
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) {
+            try other.protect(with: .keyFile)
+            try other.set("3", forKey: "a")
+          }
+        }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try first.set("2", forKey: "a") }
+    #expect(steps.withLock { $0.isInterrupted })
+    #expect(try FileSystem.status(service) == nil)
+    #expect(try first.get("a") == "3")
+  }
+
   @Test func protectGivesEveryFileANewName() throws {
     try makeSecrets()
     let closure = SecureVault.KeySource.closure("test") { Data(repeating: 7, count: 32) }
