@@ -46,9 +46,8 @@ final class CacheLedger: Sendable {
   /// The same ledger for the rest of a call that may have waited for a key. What is left suffices
   /// for a lock that is held for a microsecond.
   func continuing(_ wait: Wait) -> CacheLedger {
-    let passed = wait.passed
-    if passed <= wait.timeout / 100 { return self }
-    return CacheLedger(self, timeout: max(timeout - passed, .milliseconds(100)))
+    if !wait.isLong { return self }
+    return CacheLedger(self, timeout: max(timeout - wait.passed, .milliseconds(100)))
   }
 
   /// Opens the ledger, or creates it.
