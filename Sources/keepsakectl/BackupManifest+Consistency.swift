@@ -4,10 +4,9 @@ import Keepsake
 extension BackupManifest {
   /// Throws unless the manifest lists all files of the backup, and no other ones, and only them are
   /// restored. Anyone who could write to the backup may have written the manifest.
-  func requireConsistency(in directory: Folder) throws {
+  func requireConsistency(in directory: Folder, _ found: [String]) throws {
     let path = try directory.url().path(percentEncoded: false)
     let listed = Set(files.map(\.path))
-    let found = try directory.list(recursively: true, includingHidden: true)
     let unlisted = found.first { $0 != Self.name && !$0.hasSuffix("/") && !listed.contains($0) }
     if let unlisted {
       throw Failure(

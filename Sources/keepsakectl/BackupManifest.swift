@@ -75,6 +75,8 @@ struct BackupManifest: Codable {
         message: "\(path) has no \(name), so it is not a complete backup. "
           + "Name a directory that `keepsakectl backup` has written.")
     }
+    let names = try directory.list(recursively: true, includingHidden: true)
+    try BackupDirectory.requireSafe(path, names)
     let text: Data = try directory.load(name)
     let decoder = JSONDecoder()
     if let version = try? decoder.decode(Version.self, from: text),
@@ -94,7 +96,7 @@ struct BackupManifest: Codable {
         throw damaged(path + "/" + file.path)
       }
     }
-    try manifest.requireConsistency(in: directory)
+    try manifest.requireConsistency(in: directory, names)
     return manifest
   }
 

@@ -70,6 +70,26 @@ package struct BackupDirectory: Sendable {
       remedy: "Name a new directory in one of your own.")
   }
 
+  // MARK: Restoring
+
+  /// Throws if users other than root and this one may have changed an existing backup. Root may
+  /// restore any user's.
+  ///
+  /// - Parameter names: What is in it.
+  package static func requireSafe(_ path: String, _ names: [String]) throws(StorageError) {
+    let user = ProcessEnvironment.userID
+    for name in [""] + names {
+      let found = try FileSystem.unsafeDirectory(
+        onTheWayTo: name.isEmpty ? path : path + "/" + name
+      ) { user == 0 || $0 == user }
+      guard let found else { continue }
+      throw StorageError(
+        .accessDenied, operation: "restore", path: path,
+        reason: "somebody else may have changed the backup: \(found.reason)",
+        remedy: "If you know that nobody has, copy it to a directory that only you can write to.")
+    }
+  }
+
   // MARK: Owners
 
   private static let current = Locked<String?>(nil)

@@ -205,6 +205,62 @@ extension KeepsakectlTests {
     }
   }
 
+  @Test func aBackupThatOthersMayHaveChangedIsNotRestored() throws {
+    try fill()
+    let directory = path("open")
+    try FileManager.default.createDirectory(
+      atPath: directory, withIntermediateDirectories: false)
+    let backup = directory + "/backup"
+    #expect(try run("backup", app, backup).status == 0)
+    let before = try snapshot()
+    let files = ["backup.json", "vault.key", "vault/vault.hdr", "settings/team.jsonl"]
+    for name in ["", "vault", "settings"] + files {
+      let changed = name.isEmpty ? directory : backup + "/" + name
+      let mode = try #require(try FileSystem.status(changed)?.mode)
+      for others: mode_t in [0o022, 0o002] {
+        try #require(chmod(changed, mode_t(mode) | others) == 0)
+        try expectFailure(
+          77, "may have changed the backup: other users may write to \(changed)", "restore", app,
+          backup, "--replace")
+      }
+      try #require(chmod(changed, mode_t(mode)) == 0)
+    }
+    #expect(try snapshot() == before)
+    #expect(try run("restore", app, backup, "--replace").status == 0)
+  }
+
+  @Test(.enabled(if: geteuid() == 0, "only root can become another user"))
+  func aBackupOfAnotherUserIsNotRestored() throws {
+    try fill()
+    #expect(try run("backup", app, backup).status == 0)
+    // Not the user whom a container shows for unknown ones.
+    let (owner, user) = ("1234", "1235")
+    for path in try FileManager.default.subpathsOfDirectory(atPath: backup) + [""] {
+      try #require(chown(backup + "/" + path, uid_t(owner) ?? 0, 0) == 0)
+      let mode: mode_t = path == "vault.key" ? 0o600 : path.contains(".") ? 0o644 : 0o755
+      try #require(chmod(backup + "/" + path, mode) == 0)
+    }
+    try #require(chmod(directory.path, 0o755) == 0)
+    func restore(as user: String) throws -> Example.Run {
+      let home = path("home" + user)
+      try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: false)
+      try #require(chown(home, uid_t(user) ?? 0, 0) == 0)
+      let child = try Child(
+        "setpriv",
+        ["--reuid=" + user, "--clear-groups", inspector.path, "restore", app, backup],
+        environment: ["HOME": home, "PATH": "/usr/bin:/bin"], mergesErrors: true)
+      let text = child.finish()
+      return Example.Run(status: child.exitStatus, text: text, errors: "")
+    }
+    let refused = try restore(as: user)
+    #expect(
+      refused.status == 77 && refused.text.contains("belongs to user \(owner)"), "\(refused)")
+    for other in [owner, "0"] {
+      let restored = try restore(as: other)
+      #expect(restored.status == 0, "\(restored)")
+    }
+  }
+
   // MARK: What a manifest may say
 
   @Test func aForgedManifestIsRefused() throws {
