@@ -377,6 +377,38 @@ bool keepsake_replace_signal_handler(int signal, void (*expected)(int), void (*d
   return sigaction(signal, &action, NULL) == 0;
 }
 
+static _Atomic(void (*)(void)) continue_handler;
+static struct sigaction program_continue_action;
+
+static void handle_continue(int signal, siginfo_t *info, void *context) {
+  void (*handler)(void) = continue_handler;
+  int error = errno;
+  if (handler) handler();
+  errno = error;
+  const struct sigaction *program = &program_continue_action;
+  if (program->sa_flags & SA_SIGINFO) {
+    program->sa_sigaction(signal, info, context);
+  } else if (program->sa_handler != SIG_DFL && program->sa_handler != SIG_IGN) {
+    program->sa_handler(signal);
+  }
+}
+
+void keepsake_set_continue_handler(void (*handler)(void)) {
+  continue_handler = handler;
+  struct sigaction current;
+  if (sigaction(SIGCONT, NULL, &current) != 0) return;
+  bool is_set = (current.sa_flags & SA_SIGINFO) && current.sa_sigaction == handle_continue;
+  if (is_set == (handler != NULL)) return;
+  if (is_set) {
+    sigaction(SIGCONT, &program_continue_action, NULL);
+    return;
+  }
+  program_continue_action = current;
+  current.sa_sigaction = handle_continue;
+  current.sa_flags = (current.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_RESTART;
+  sigaction(SIGCONT, &current, NULL);
+}
+
 static bool has_standard_error;
 static struct stat standard_error;
 

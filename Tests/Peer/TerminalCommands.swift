@@ -24,7 +24,10 @@ func runTerminalCommand(_ words: [String]) -> Bool {
   case "ask":  // [exiting | twice | handling]: asks for a line and prints it
     // A test that runs under nohup would pass on that SIGHUP is ignored.
     for number in [SIGHUP, SIGQUIT, SIGTERM] { signal(number, SIG_DFL) }
-    if words.last == "handling" { signal(SIGTERM) { _ in printLine("terminated") } }
+    if words.last == "handling" {
+      signal(SIGTERM) { _ in printLine("terminated") }
+      signal(SIGCONT) { _ in printLine("continued") }
+    }
     if words.last == "exiting" {
       DispatchQueue.global().async {
         while readLine() != nil {}

@@ -173,6 +173,10 @@ bool keepsake_may_be_root(void);
 bool keepsake_replace_signal_handler(
     int signal, void (*_Nullable expected)(int), void (*_Nullable desired)(int));
 
+// Calls `handler` whenever this process is continued after a stop, before the program's own handler
+// of SIGCONT; NULL ends that.
+void keepsake_set_continue_handler(void (*_Nullable handler)(void));
+
 // Whether descriptor 2 still is the standard error that this program was started with.
 //
 // When the program is loaded, each standard stream that is closed gets a descriptor that can be

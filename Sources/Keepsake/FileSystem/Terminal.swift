@@ -108,13 +108,13 @@ private struct SavedSettings {
       to: SavedSettings(settings: settings, hidden: hidden, descriptor: descriptor))
     isCurrent.store(true, ordering: .releasing)
     for signal in signals { _ = keepsake_replace_signal_handler(signal, nil, restoreAndEnd) }
-    _ = keepsake_replace_signal_handler(SIGCONT, nil, hideAgain)
+    keepsake_set_continue_handler(hideAgain)
   }
 
   static func restore() {
     apply()
     for signal in signals { _ = keepsake_replace_signal_handler(signal, restoreAndEnd, nil) }
-    _ = keepsake_replace_signal_handler(SIGCONT, hideAgain, nil)
+    keepsake_set_continue_handler(nil)
   }
 
   /// Makes only calls that a signal handler may make, as does ``hide()``.
@@ -141,7 +141,7 @@ private struct SavedSettings {
 }
 
 /// Hides what is typed again after the program was continued.
-private func hideAgain(_ signal: Int32) { SavedSettings.hide() }
+private func hideAgain() { SavedSettings.hide() }
 
 /// Restores the terminal, and ends the program as the signal would have done.
 private func restoreAndEnd(_ signal: Int32) {

@@ -188,9 +188,10 @@ import Testing
   }
 
   /// The shell has used the terminal with its own settings in the meantime.
-  @Test func nothingIsShownAfterAStop() async throws {
+  @Test(arguments: [false, true])
+  func nothingIsShownAfterAStop(hasHandler: Bool) async throws {
     let terminal = try PseudoTerminal()
-    let peer = try ask(at: terminal)
+    let peer = try hasHandler ? ask("handling", at: terminal) : ask(at: terminal)
     try #require(kill(peer.identifier, SIGSTOP) == 0)
     try await eventually("it is stopped") {
       MemoryScan.text("/proc/\(peer.identifier)/stat").contains(") T ")
@@ -198,6 +199,7 @@ import Testing
     terminal.showInput()
     #expect(terminal.isEchoing)
     try #require(kill(peer.identifier, SIGCONT) == 0)
+    if hasHandler { #expect(peer.line() == "continued") }
     try await eventually("input is hidden again") { !terminal.isEchoing }
     try terminal.type("typed\n")
     #expect(peer.finish() == "typed\n" && peer.exitStatus == 0)
