@@ -122,7 +122,7 @@ def recovery_code(text):
     """The secret of a code as a user types it, or nothing if the text is not a code."""
     separators = ("Pd", "Zs", "Zl", "Zp", "Cf")
     code = "".join(letter for letter in text.decode() if unicodedata.category(letter) not in separators
-                   and not letter.isspace() and letter != "\N{MINUS SIGN}")
+                   and not letter.isspace() and letter not in "\u2043\u207b\u208b\u2212")
     code = code.upper().translate(str.maketrans("OIL", "011")).encode() if code.isascii() else b""
     if len(code) == 28 and all(letter in ALPHABET for letter in code):
         bits = int.from_bytes(hashlib.sha256(code[:26]).digest()[:2], "big") >> 6

@@ -46,7 +46,7 @@ import Testing
     // As a document, a message or a terminal may give it back.
     for separator in [
       "\u{2010}", "\u{2011}", "\u{2013}", "\u{2014}", "\u{2212}", "\u{AD}", "\u{A0}", "\t",
-      "\u{202F}", " \u{2013} ", "\r\n", "\u{200B}", "\u{FF0D}",
+      "\u{202F}", " \u{2013} ", "\r\n", "\u{200B}", "\u{FF0D}", "\u{2043}", "\u{207B}",
     ] {
       try expectOpens("\u{FEFF} " + code.replacing("-", with: separator) + "\r\n")
     }

@@ -67,9 +67,14 @@ struct RecoveryCode {
   private static func isSeparator(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
     case .dashPunctuation, .spaceSeparator, .lineSeparator, .paragraphSeparator, .format: true
-    default: scalar.properties.isWhitespace || scalar == "\u{2212}"  // the minus sign
+    default: scalar.properties.isWhitespace || otherDashes.contains(scalar)
     }
   }
+
+  /// The hyphen bullet, and the minus signs.
+  private static let otherDashes: [Unicode.Scalar] = [
+    "\u{2043}", "\u{207B}", "\u{208B}", "\u{2212}",
+  ]
 
   private static func character(_ scalar: Unicode.Scalar) -> UInt8? {
     guard scalar.isASCII else { return nil }
