@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
+
 /// A Markdown file of the repository: README, the changelog, or an article of the catalog.
 struct Document: CustomTestStringConvertible {
   /// The path in the repository.

@@ -1,6 +1,8 @@
 import Foundation
 import Testing
 
+@testable import KeepsakeTestSupport
+
 /// The article "Coming from other libraries": the tests beside this one run every call in it.
 @Suite struct GuideTests {
   @Test func everyCallIsInATest() throws {

@@ -4,6 +4,8 @@ import KeepsakeTesting
 import Observation
 import Testing
 
+@testable import KeepsakeTestSupport
+
 /// The snippets of the article on settings; `SnippetTests` compares them.
 @Suite(.temporaryStorage) struct WorkingWithSettingsTests {
   @Test func valuesAreSetReadAndRemoved() throws {

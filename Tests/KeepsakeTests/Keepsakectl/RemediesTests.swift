@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 @testable import keepsakectl
 
 /// What keepsakectl prints never tells its user to call Swift.

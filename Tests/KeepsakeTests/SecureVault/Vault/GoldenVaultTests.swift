@@ -36,37 +36,55 @@ import Testing
     return directory
   }
 
-  /// A vault with a key file, a recovery code and a secret that requires presence; and one with a
-  /// passphrase, a recovery passphrase and such a secret.
+  /// The bytes of a credential.
+  private static let credential = [UInt8](40..<72)
+
+  /// A vault with a key file, a recovery code and a secret that requires presence; one with a
+  /// passphrase, a recovery passphrase and such a secret; and one with a credential. Those that
+  /// exist stay as they are.
   @Test(.enabled(if: ProcessInfo.processInfo.environment["KEEPSAKE_WRITE_GOLDEN"] != nil))
   func makeVaults() throws {
     try KeySlot.$defaultLogN.withValue(10) {
-      for (name, source) in [("key-file", .keyFile), ("passphrase", Self.cheap)] {
+      for (name, source) in [
+        ("key-file", .keyFile), ("passphrase", Self.cheap), ("credential", .credential("vault")),
+      ] as [(String, SecureVault.KeySource)] {
+        let golden = Self.golden.appending(path: name)
+        if FileManager.default.fileExists(atPath: golden.path) { continue }
         let directory = try TemporaryDirectory()
+        let environment = try Self.credentials(in: directory)
         let store = directory.secrets(
-          keySources: [source], authenticate: { _ in name == "key-file" ? "1234" : Self.passphrase }
-        )
+          keySources: [source],
+          authenticate: { _ in name == "passphrase" ? Self.passphrase : "1234" },
+          environment: environment)
         try store.set("tok-\u{2713}", forKey: "text")
         try store.set("4711", forKey: "pin", access: .userPresence)
         try store.set(Self.credentials, forKey: "model")
         try store.set(Self.date, forKey: "date")
-        let other = directory.secrets("com.example.auth", keySources: [source])
+        let other = directory.secrets(
+          "com.example.auth", keySources: [source], environment: environment)
         try other.set(Data([0, 1, 254, 255]), forKey: "data")
         try other.set(Double.infinity, forKey: "number")
         try other.set("", forKey: "")
         if name == "key-file" {
           try Data(store.addRecovery().utf8).write(to: directory.file("code"))
-        } else {
+        } else if name == "passphrase" {
           try store.addRecovery(passphrase: Self.recoveryPassphrase)
         }
-        let golden = Self.golden.appending(path: name)
         try FileManager.default.createDirectory(at: golden, withIntermediateDirectories: true)
-        for file in try directory.names() {
+        for file in try directory.names() where file != "credentials" {
           try FileManager.default.copyItem(
             at: directory.file(file), to: golden.appending(path: file))
         }
       }
     }
+  }
+
+  /// - Returns: The environment in which systemd provides the credential.
+  private static func credentials(in directory: TemporaryDirectory) throws -> [String: String] {
+    let folder = directory.file("credentials")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    try directory.write(credential, to: "credentials/vault")
+    return ["CREDENTIALS_DIRECTORY": folder.path]
   }
 
   private func expectAll(_ store: SecureVault.Store, _ other: SecureVault.Store) throws {
@@ -127,6 +145,19 @@ import Testing
       let source = SecureVault.KeySource(.passphrase(typed, logN: 10))
       try expectAll(store, directory.secrets("com.example.auth", keySources: [source]))
     }
+    #expect(try directory.contents() == before, "reading changes nothing")
+  }
+
+  @Test func opensAVaultWithACredential() throws {
+    let directory = try Self.copy("credential")
+    let before = try directory.contents()
+    let environment = try Self.credentials(in: directory)
+    let source = SecureVault.KeySource.credential("vault")
+    try expectAll(
+      directory.secrets(
+        keySources: [source], authenticate: { _ in "1234" }, environment: environment),
+      directory.secrets("com.example.auth", keySources: [source], environment: environment))
+    try FileManager.default.removeItem(at: directory.file("credentials"))
     #expect(try directory.contents() == before, "reading changes nothing")
   }
 }
