@@ -224,14 +224,15 @@ extension Command {
       example: "completions bash", body: Completions.show),
     Command(
       name: "doctor", parameters: "[APP]", summary: "find problems in the files of apps",
-      argumentCount: 0...1, options: ["json", "free=BYTES", "server=URL"],
+      argumentCount: 0...1, options: ["json", "free=BYTES", "passphrase-fd=N", "server=URL"],
       details: """
         Without APP, checks all apps, one after the other.
         Reads copies of settings and caches and opens every secret. Changes nothing,
         and exits with 1 if there is a problem. A vault with a passphrase is opened
-        only if there is a terminal to ask on. --free is the disk space that must be
-        left, by default 100 MB. With --server, checks the server of APP instead, and
-        whether it has lost settings or secrets that were last known on this machine.
+        only if there is a terminal to ask on, or with --passphrase-fd. --free is the
+        disk space that must be left, by default 100 MB. With --server, checks the
+        server of APP instead, and whether it has lost settings or secrets that were
+        last known on this machine.
         """,
       example: "doctor com.example.notes", body: Doctor.run),
   ]

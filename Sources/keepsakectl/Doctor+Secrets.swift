@@ -16,6 +16,11 @@ extension Doctor {
         "its key file is in the same directory as the vault, so a copy of that directory opens it",
         "Protect it with a credential or a passphrase, or keep such copies secret.")
     }
+    if let unsafe = try store.unsafeDirectory {
+      note(
+        unsafe.path, "others can put another vault in place of the app's: \(unsafe.reason)",
+        unsafe.remedy)
+    }
     if let protection = try store.protection, try store.isLocked {
       report.skipped.append("the secrets, which are protected by a \(protection)")
       return

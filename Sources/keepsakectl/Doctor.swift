@@ -38,7 +38,7 @@ struct Doctor: Sendable {
     if arguments.words.isEmpty { return try AllApps.examine(arguments) }
     try arguments.bootstrapApp()
     let doctor = try Doctor(arguments.app)
-    try doctor.unlock()
+    try doctor.unlock(arguments)
     let examination = Task { try await doctor.examined(minimumFreeSpace: minimum) }
     // Control-C and SIGTERM end the program once the copies have been removed.
     let signalSources = [SIGINT, SIGTERM].map { number in
@@ -83,10 +83,12 @@ struct Doctor: Sendable {
 
   /// Asks for a passphrase before there are copies to remove. Problems with the vault are found
   /// later.
-  private func unlock() throws {
+  private func unlock(_ arguments: Arguments) throws {
     let store = SecureVault.shared
-    guard (try? store.protection) == .passphrase, isatty(STDIN_FILENO) == 1 else { return }
-    try VaultCommands.unlock(store, of: report.app, Prompt(Arguments([])))
+    guard (try? store.protection) == .passphrase,
+      arguments.hasOption(Prompt.option) || isatty(STDIN_FILENO) == 1
+    else { return }
+    try VaultCommands.unlock(store, of: report.app, Prompt(arguments))
   }
 
   private func examined(minimumFreeSpace: Int) async throws -> Doctor {

@@ -1,10 +1,10 @@
 internal import KeepsakeLibc
 
 /// A directory on the way to a file that gives another user the means to exchange the file.
-struct UnsafeDirectory {
-  let path: String
-  let reason: String
-  let remedy: String
+package struct UnsafeDirectory {
+  package let path: String
+  package let reason: String
+  package let remedy: String
 }
 
 extension FileSystem {

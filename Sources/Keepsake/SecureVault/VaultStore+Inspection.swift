@@ -20,6 +20,19 @@ extension SecureVault.Store {
     }
   }
 
+  /// The directory in which others may put another vault in place of this one; nil if there is none.
+  package var unsafeDirectory: UnsafeDirectory? {
+    get throws(StorageError) {
+      try perform("unsafeDirectory") { () throws(StorageError) in
+        let path = try directory.paths.directory
+        let owner = try FileSystem.status(path)?.owner
+        return try FileSystem.unsafeDirectory(onTheWayTo: FileSystem.parent(of: path)) {
+          $0 == ProcessEnvironment.userID || $0 == owner
+        }
+      }
+    }
+  }
+
   /// Whether the vault still has keys that were to be replaced. The vault must be unlocked.
   package var hasOldKeys: Bool {
     get throws(StorageError) {

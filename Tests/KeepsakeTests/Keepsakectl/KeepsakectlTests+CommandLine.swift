@@ -84,7 +84,9 @@ extension KeepsakectlTests {
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
     #expect(try complete("settings get com.example.n") == ["com.example.notes"])
     #expect(try complete("settings get com.example.notes --st") == ["--string"])
-    #expect(try complete("doctor --") == ["--json", "--free=", "--server=", "--help"])
+    #expect(
+      try complete("doctor --")
+        == ["--json", "--free=", "--passphrase-fd=", "--server=", "--help"])
     #expect(try complete("pu") == ["push"])
     #expect(try complete("adopt com.example.n") == ["com.example.notes"])
     #expect(try complete("adopt com.example.notes --s") == ["--server="])

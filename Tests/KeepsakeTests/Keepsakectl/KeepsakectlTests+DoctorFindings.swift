@@ -45,6 +45,9 @@ extension KeepsakectlTests {
     Damage("a key file that other users can read", finding: "vault.key") {
       chmod($0.path("state/\($0.app)/vault.key"), 0o644)
     },
+    Damage("a directory above the vault that other users can write", finding: "another vault") {
+      chmod($0.path("data/\($0.app)"), 0o777)
+    },
     Damage("keys that were not replaced completely", finding: "still has old keys") {
       let scope = $0.stores()
       defer { scope.close() }

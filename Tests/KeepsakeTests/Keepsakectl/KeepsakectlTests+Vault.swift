@@ -150,6 +150,8 @@ extension KeepsakectlTests {
     #expect(try show("correct horse").text == "7734")
     #expect(try show("staple").failed(77, "wrong passphrase"))
     #expect(try show("").failed(77, "no passphrase was given"))
+    #expect(try run("doctor", app, option, input: "correct horse").text.contains("1 secret,"))
+    #expect(try run("doctor", app, option, input: "staple").failed(77, "wrong passphrase"))
     let none = try run("vault", "show", app, "pin", "--reveal")
     #expect(none.failed(77, "--passphrase-fd"), "\(none)")
     for number in ["x", "999", "-1"] {
