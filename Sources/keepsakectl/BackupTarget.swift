@@ -11,16 +11,15 @@ import Keepsake
 struct BackupTarget {
   let path: String
   let folder: Folder
-  private let directory: BackupDirectory
 
   /// Creates the directory, or uses an empty one.
   init(_ name: String) throws {
-    // Without a slash at its end, which would follow a link.
+    // Without what would follow a link at its end.
     let url = URL(filePath: name)
     var path = url.path(percentEncoded: false)
-    while path.utf8.count > 1, path.utf8.last == UInt8(ascii: "/") { path.removeLast() }
+    while path.utf8.count > 1, path.hasSuffix("/") || path.hasSuffix("/.") { path.removeLast() }
     do {
-      directory = try BackupDirectory(creating: path)
+      _ = try BackupDirectory(creating: path)
     } catch {
       switch error.code {
       case .misuse: throw Failure.usage("\(name) is not empty. Name a new directory.")
@@ -38,8 +37,7 @@ struct BackupTarget {
   /// Runs `body`, which writes the backup. If it fails, removes what it has written.
   func fill(_ body: () throws -> Void) throws {
     do {
-      try directory.perform(body)
-      try directory.requireOwn()
+      try body()
     } catch {
       // Without the last file it could not be restored.
       try? folder.clear()

@@ -35,7 +35,6 @@ struct ForeignDirectory {
     } else {
       guard ProcessEnvironment.userID == 0 else { return nil }
       path = makePath()
-      if BackupDirectory.contains(path) { return nil }
       let parent = FileSystem.parent(of: path)
       var raw = keepsake_status()
       // If this fails, so does creating the entry, which reports the error.
