@@ -325,6 +325,14 @@ int keepsake_copy_access_list(const char *path, int descriptor) {
 #endif
 }
 
+bool keepsake_has_access_list(const char *path) {
+#ifdef __linux__
+  return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+#else
+  return false;
+#endif
+}
+
 #ifndef MADV_WIPEONFORK
 static void *forked_pages[4];
 static void zero_pages(void) {

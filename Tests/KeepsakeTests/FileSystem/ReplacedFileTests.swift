@@ -155,6 +155,17 @@ import Testing
     #expect(new.mode == 0o640 && !hasList(path))
   }
 
+  /// The mode of a group that has no other members shows what the list allows to others.
+  @Test(.enabled(if: geteuid() == 0)) func aDirectoryWithAListIsNotSafeBecauseOfItsGroup() throws {
+    try #require(chmod(directory.path, 0o770) == 0)
+    func found() throws -> String? {
+      try FileSystem.unsafeDirectory(onTheWayTo: directory.path) { $0 == 0 }?.path
+    }
+    #expect(try found() == nil)
+    try #require(setxattr(directory.path, Self.accessList, Self.list, Self.list.count, 0) == 0)
+    #expect(try found() == directory.path)
+  }
+
   @Test func permissionsThatChangeDuringASaveCount() async throws {
     let path = try makeFile(.saveChunks)
     try #require(chmod(path, 0o644) == 0)
