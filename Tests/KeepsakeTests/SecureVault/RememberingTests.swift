@@ -187,6 +187,31 @@ struct RememberingTests {
     #expect(Keyring.find(name) == nil)
   }
 
+  /// The disk with the vault is away, and with it what the link leads to.
+  @Test(arguments: ["link", "first"], [false, true])
+  func lockForgetsTheKeyOfAVaultBehindALinkToNothing(way: String, isRemoved: Bool) throws {
+    let other = try TemporaryDirectory(isQuick: true)
+    let disk = TemporaryDirectory("disk/app", in: other)
+    let store = disk.secrets()
+    try store.set("v", forKey: "k")
+    try store.protect(with: source)
+    // One with another one on the way, and one that is relative.
+    for (name, target) in [
+      ("link", other.path + "/disk"), ("second", "disk"), ("first", "second"),
+    ] {
+      try FileManager.default.createSymbolicLink(
+        atPath: other.path + "/" + name, withDestinationPath: target)
+    }
+    let link = TemporaryDirectory(way + "/app", in: other)
+    try link.secrets(keySources: []).unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let name = try Keyring.name(ofHeader: disk.headerPath)
+    #expect(Keyring.find(name) != nil)
+    try FileSystem.rename(other.path + "/disk", to: other.path + "/away")
+    if isRemoved { try FileSystem.unlink(other.path + "/" + way) }
+    try link.secrets(keySources: []).lock()
+    #expect(Keyring.find(name) == nil)
+  }
+
   /// The vault was remembered where it was.
   @Test func lockForgetsTheKeyOfAVaultThatWasMoved() throws {
     let store = make()

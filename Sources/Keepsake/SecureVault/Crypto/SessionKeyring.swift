@@ -122,15 +122,25 @@ enum SessionKeyring {
       return []
     }
     var names: [String] = []
-    let listed = try bytes(prefix) { keepsake_read_key(keyring, $0, $1) }
-    for start in stride(from: 0, to: listed.count - 3, by: 4) {
-      let id = listed.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: start, as: Int32.self) }
-      let text = try bytes(prefix) { keepsake_describe_key(id, $0, $1) }
-      let fields = text.dropLast().split(
-        separator: UInt8(ascii: ";"), maxSplits: 4, omittingEmptySubsequences: false)
-      guard fields.count == 5, fields[0].elementsEqual("user".utf8) else { continue }
-      let name = String(decoding: fields[4], as: UTF8.self)
-      if name.hasPrefix(prefix) { names.append(name) }
+    // A login's keyring often has the user's in it, and the kernel searches that too.
+    var keyrings = [keyring]
+    var next = 0
+    while next < keyrings.count {
+      let listed = try bytes(prefix) { keepsake_read_key(keyrings[next], $0, $1) }
+      next += 1
+      for start in stride(from: 0, to: listed.count - 3, by: 4) {
+        let id = listed.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: start, as: Int32.self) }
+        let text = try bytes(prefix) { keepsake_describe_key(id, $0, $1) }
+        let fields = text.dropLast().split(
+          separator: UInt8(ascii: ";"), maxSplits: 4, omittingEmptySubsequences: false)
+        guard fields.count == 5 else { continue }
+        let name = String(decoding: fields[4], as: UTF8.self)
+        if fields[0].elementsEqual("keyring".utf8) {
+          if !keyrings.contains(id) { keyrings.append(id) }
+        } else if fields[0].elementsEqual("user".utf8), name.hasPrefix(prefix) {
+          names.append(name)
+        }
+      }
     }
     return names
   }

@@ -138,11 +138,11 @@ extension Vault {
     let deadline = ContinuousClock.now + timeout * 2
     while sessions.contains(where: { $0.session != nil }) {
       guard ContinuousClock.now < deadline else {
-        throw StorageError(
-          .timedOut, operation: "lock", path: storage.path,
-          reason: "a call on another thread still uses the keys",
-          remedy: "Look for a hung disk or process; the keys are wiped when the call ends."
-        )
+        throw failure
+          ?? StorageError(
+            .timedOut, operation: "lock", path: storage.path,
+            reason: "a call on another thread still uses the keys",
+            remedy: "Look for a hung disk or process; the keys are wiped when the call ends.")
       }
       BackgroundThread.sleep(for: .microseconds(50))
     }

@@ -15,22 +15,24 @@ extension Vault {
     }
   }
 
-  /// What the names of this vault's keys begin with. It depends on where the vault is, so that they
-  /// are found even if its header is not, and not on the links that lead there.
-  private func namePrefix() throws(StorageError) -> String {
-    var path = storage.path
+  /// What the names of this vault's keys begin with, first that under which a key is looked for.
+  /// They depend on where the vault is, so that a key is found although the header is not.
+  ///
+  /// The first does not depend on links that lead there. If there are any, the second one has the
+  /// path with them: they may lead nowhere by now.
+  private func namePrefixes() throws(StorageError) -> [String] {
+    var paths = [storage.path]
     // The vault of a server has a name instead of a path.
-    if path.hasPrefix("/"), let existing = try? FileSystem.existingPath(path),
+    if storage.path.hasPrefix("/"), let existing = try? FileSystem.existingPath(storage.path),
       let realPath = try? FileSystem.realPath(existing)
     {
-      path = realPath + path.dropFirst(existing.count)
+      paths.insert(realPath + storage.path.dropFirst(existing.count), at: 0)
     }
-    let hash = try Array(path.utf8).withBytes(Digest.sha256)
-    return Self.prefix + Self.hexadecimal(hash.prefix(8)) + ":"
-  }
-
-  private func keyName(_ vaultID: [UInt8]) throws(StorageError) -> String {
-    try namePrefix() + Self.hexadecimal(vaultID)
+    if paths.last == paths.first { paths = [paths[0]] }
+    return try paths.map { path throws(StorageError) in
+      let hash = try Array(path.utf8).withBytes(Digest.sha256)
+      return Self.prefix + Self.hexadecimal(hash.prefix(8)) + ":"
+    }
   }
 
   /// Remembers the key of the open vault unless `lock()` was called since. A failure is reported:
@@ -39,11 +41,13 @@ extension Vault {
     _ session: VaultSession, seconds: UInt32, ifNotLockedSince lockCount: Int
   ) {
     do throws(StorageError) {
-      let name = try keyName(session.header.vaultID)
-      try session.ring.withMasterKey { key throws(StorageError) in
-        try SessionKeyring.add(key, named: name, seconds: seconds)
+      for prefix in try namePrefixes().reversed() {
+        let name = prefix + Self.hexadecimal(session.header.vaultID)
+        try session.ring.withMasterKey { key throws(StorageError) in
+          try SessionKeyring.add(key, named: name, seconds: seconds)
+        }
+        if state.withLock({ $0.lockCount != lockCount }) { try SessionKeyring.remove(name) }
       }
-      if state.withLock({ $0.lockCount != lockCount }) { try SessionKeyring.remove(name) }
     } catch {
       let failure = StorageError(
         error.code, operation: "unlock", path: storage.path,
@@ -62,7 +66,8 @@ extension Vault {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
     let key = try SecretBytes(count: XAES.keySize)
-    guard try SessionKeyring.read(keyName(header.vaultID), into: key.bytes) else { return nil }
+    let name = try namePrefixes()[0] + Self.hexadecimal(header.vaultID)
+    guard try SessionKeyring.read(name, into: key.bytes) else { return nil }
     let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
     }
@@ -88,10 +93,13 @@ extension Vault {
   func forgetRemembered(_ headers: [VaultHeader]?) -> StorageError? {
     var failure: StorageError?
     do throws(StorageError) {
-      let here = try namePrefix()
-      let ids = headers?.map { ":" + Self.hexadecimal($0.vaultID) }
-      for name in try SessionKeyring.names(startingWith: Self.prefix)
-      where name.hasPrefix(here) || ids?.contains(where: name.contains) != false {
+      let here = try namePrefixes()
+      let names = try SessionKeyring.names(startingWith: Self.prefix)
+      // A vault that is remembered here may be remembered under another path too.
+      let found = names.filter { name in here.contains(where: name.hasPrefix) }
+        .map { String($0.split(separator: ":")[3]) }
+      let ids = headers.map { $0.map { Self.hexadecimal($0.vaultID) } + found }
+      for name in names where ids?.contains(where: name.contains) != false {
         do throws(StorageError) {
           try SessionKeyring.remove(name)
         } catch {
