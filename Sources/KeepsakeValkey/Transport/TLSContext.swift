@@ -29,6 +29,7 @@ final class TLSContext: @unchecked Sendable {
     else {
       throw Self.failure(server)
     }
+    SSL_CTX_clear_options(context, Self.unsafeOptions)
     // What a write has not sent stays in a buffer that may move before the next attempt.
     let modes = Int(SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER)
     _ = SSL_CTX_ctrl(context, SSL_CTRL_MODE, modes, nil)
@@ -55,6 +56,13 @@ final class TLSContext: @unchecked Sendable {
   private static let ciphersOfTLS13 =
     "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256"
 
+  /// For servers that lack a protection which all others have.
+  private static let unsafeOptions =
+    UInt64(1) << 2  // SSL_OP_LEGACY_SERVER_CONNECT
+    | 1 << 18  // SSL_OP_ALLOW_UNSAFE_LEGACY_RENEGOTIATION
+    | 1 << 10  // SSL_OP_ALLOW_NO_DHE_KEX
+    | 1 << 0  // SSL_OP_NO_EXTENDED_MASTER_SECRET
+
   /// Reads the client's certificate, with the intermediate certificates, and its key.
   private func use(_ certificate: String, key: String) throws(StorageError) {
     // Otherwise OpenSSL asks for the password of an encrypted key at the terminal.
@@ -62,7 +70,9 @@ final class TLSContext: @unchecked Sendable {
     let problem: (path: String, reason: String)? =
       if SSL_CTX_use_certificate_chain_file(context, certificate) != 1 {
         (certificate, "the client's certificate cannot be read")
-      } else if SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 {
+      } else if SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1
+        || SSL_CTX_check_private_key(context) != 1
+      {
         (key, "the key of the client's certificate cannot be read, or does not belong to it")
       } else {
         nil

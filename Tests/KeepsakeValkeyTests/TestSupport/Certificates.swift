@@ -18,13 +18,16 @@ struct Certificates {
   func path(_ name: String) -> String { "\(directory.path)/\(name)" }
 
   /// Makes `<name>.pem` and `<name>.key`, for hosts such as `DNS:localhost` or `IP:127.0.0.1`.
+  ///
+  /// - Parameter key: What kind of key, for `openssl req`.
   func issue(
-    _ name: String, for hosts: String, by authority: String = "authority", subject: String? = nil
+    _ name: String, for hosts: String, by authority: String = "authority", subject: String? = nil,
+    key: String = "ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
   ) throws {
     try "subjectAltName=\(hosts)\n".write(
       toFile: path("\(name).ext"), atomically: true, encoding: .utf8)
     try openssl(
-      "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=\(subject ?? name)'",
+      "req -newkey \(key) -subj '/CN=\(subject ?? name)'",
       "-keyout \(path("\(name).key")) -out \(path("\(name).csr"))")
     try openssl(
       "x509 -req -days 2 -in \(path("\(name).csr")) -CA \(path("\(authority).pem"))",

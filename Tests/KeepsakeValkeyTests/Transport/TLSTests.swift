@@ -142,7 +142,12 @@ import Testing
   /// Makes the handshake in this process, with a server of OpenSSL that offers these ciphers.
   private func handshake(_ arguments: String) throws {
     let certificates = try Certificates()
-    try certificates.issue("server", for: Self.hosts)
+    // A cipher can also be refused because the certificate has another kind of key.
+    if arguments.contains("ECDSA") {
+      try certificates.issue("server", for: Self.hosts)
+    } else {
+      try certificates.issue("server", for: Self.hosts, key: "rsa:2048 -nodes")
+    }
     let path = certificates.path("s")
     let script = """
       cd \(certificates.directory.path)
@@ -165,7 +170,7 @@ import Testing
 
   @Test(arguments: [
     "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-RSA-AES128-GCM-SHA256",
   ]) func modernCiphersAreAccepted(_ cipher: String) throws {
     try handshake("-tls1_2 -cipher \(cipher)")
   }
@@ -224,6 +229,10 @@ import Testing
       hosts: Self.hosts, ["--tls-auth-clients", "yes", "--tls-protocols", version])
     try server.certificates.issue("client", for: "email:shop@example.com")
     try server.certificates.issue("other", for: "email:shop@example.com", by: "stranger")
+    try server.certificates.issue(
+      "rsa", for: "email:shop@example.com", key: "rsa:2048 -nodes")
+    try server.certificates.issue(
+      "secret", for: "email:shop@example.com", key: "rsa:2048 -passout pass:secret")
     let url = "valkeys://localhost:\(server.port)"
     func link(_ certificate: String?, _ key: String?) throws -> Link {
       try server.link(url) {
@@ -253,7 +262,8 @@ import Testing
     #expect(refused?.reason?.contains("(tlsv1 alert unknown ca)") == true)
     for (certificate, key) in [
       ("missing.pem", "client.key"), ("client.pem", "missing.key"), ("client.pem", "other.key"),
-      ("client.pem", nil),
+      ("client.pem", nil), ("rsa.pem", "client.key"), ("client.pem", "rsa.key"),
+      ("secret.pem", "secret.key"),
     ] {
       expectFailure(.misuse, reason: "client's certificate") {
         _ = try link(certificate, key).perform(Command("PING"))
