@@ -118,7 +118,11 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     try change(TableChanges(changes), ifCurrent: conditions)
   }
 
-  func removeAll() throws { _ = try change(TableChanges([], removesAll: true)) }
+  /// What was removed does not stay in the copy of this machine.
+  func removeAll() throws {
+    _ = try change(TableChanges([], removesAll: true))
+    copy.saveNow { currentContents }
+  }
 
   func synchronize() throws {
     let (name, id) = state.withLock { ($0.nextName(), $0.contents.id) }
@@ -547,8 +551,11 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   }
 
   private func saveCopy() {
-    copy.save { [weak self] in
-      self?.state.withLock { $0.phase == .current ? $0.contents : nil }
-    }
+    copy.save { [weak self] in self?.currentContents }
+  }
+
+  /// nil if what the table has is not known.
+  private var currentContents: TableContents? {
+    state.withLock { $0.phase == .current ? $0.contents : nil }
   }
 }

@@ -61,13 +61,18 @@ final class TableCopy: Sendable {
   func save(_ contents: @escaping @Sendable () -> TableContents?) {
     let work: @Sendable () -> Void = { [self] in
       isSavePlanned.store(false, ordering: .releasing)
-      saving.withLock { _ in if let contents = contents() { write(contents) } }
+      saveNow(contents)
     }
     if isFirstSaveStarted.exchange(true, ordering: .relaxed) {
       BackgroundWork.run(after: .seconds(1), work)
     } else {
       BackgroundWork.run(work)
     }
+  }
+
+  /// Writes the copy before the call returns.
+  func saveNow(_ contents: () -> TableContents?) {
+    saving.withLock { _ in if let contents = contents() { write(contents) } }
   }
 
   private func write(_ contents: TableContents) {

@@ -72,6 +72,25 @@ import Testing
     }
   }
 
+  /// A program may end right after the call.
+  @Test func anErasedVaultIsNotInTheCopyOfItsMachine() async throws {
+    let server = try TestServer(Self.durable)
+    try await StorageSystem.withTemporary {
+      let copies = DiskCache.named("copies")
+      let client = try VaultClient(server, cache: copies)
+      try client.secrets().set("1", forKey: "k")
+      let key = "\(server.address) keepsake:{app:@vault}:v"
+      func count() throws -> Int? {
+        try copies.get(key).flatMap { TableMessage(Array($0))?.changes?.entries.count }
+      }
+      waitUntil("no copy was written") { (try? count()) == 2 }
+      try client.secrets().set("2", forKey: "k")
+      try client.secrets().eraseVault()
+      #expect(try count() == 0)
+      #expect(client.faults.isEmpty)
+    }
+  }
+
   @Test func aLostVaultIsAConflictUntilItIsPushed() throws {
     let server = try TestServer()
     let (one, two) = (try VaultClient(server), try VaultClient(server))
