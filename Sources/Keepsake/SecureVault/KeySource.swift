@@ -172,6 +172,12 @@ extension SecureVault.KeySource {
         .misuse, operation: "protect", reason: "the passphrase is empty",
         remedy: "Use a passphrase of several words.")
     }
+    // scrypt makes no difference between a short passphrase and the same with zeros at its end.
+    guard !passphrase.utf8.contains(0) else {
+      throw StorageError(
+        .misuse, operation: "protect", reason: "the passphrase has a NUL character in it",
+        remedy: "Use a passphrase without it.")
+    }
     // Systems differ in the form that they type `é` in.
     var normalized = ""
     normalized.unicodeScalars.append(contentsOf: passphrase._nfc)

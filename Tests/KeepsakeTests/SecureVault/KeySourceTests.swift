@@ -38,6 +38,19 @@ import Testing
     #expect(try directory.names() == [])
   }
 
+  /// scrypt would take it for the same without the zeros.
+  @Test(arguments: ["", "\0", "correct horse\0"])
+  func aPassphraseThatIsNoneIsRefused(_ text: String) throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    expectFailure(.misuse) { try store.protect(with: Self.passphrase(text)) }
+    expectFailure(.misuse) { try store.addRecovery(passphrase: text) }
+    try store.protect(with: Self.passphrase("correct horse"))
+    let locked = directory.secrets(keySources: [])
+    #expect(throws: StorageError.self) { try locked.unlock(passphrase: text) }
+    #expect(try locked.isLocked)
+  }
+
   @Test func prefersACredentialToAKeyFile() throws {
     let key = Data((0..<48).map { UInt8($0) })
     try FileManager.default.createDirectory(
