@@ -219,10 +219,14 @@ final class VaultDirectory: VaultStorage {
   func replacedVaults(
     reporting report: (StorageError) -> Void = { _ in }
   ) throws(StorageError) -> [String] {
-    let stem = try FileSystem.resolvingLink(paths.directory) + ".replaced"
-    guard try FileSystem.status(FileSystem.parent(of: stem)) != nil else { return [] }
+    // Beside a link, too: the vault may have been moved since.
+    let places = try Set([paths.directory, FileSystem.resolvingLink(paths.directory)])
+    var found: [String] = []
+    for place in places where try FileSystem.status(FileSystem.parent(of: place)) != nil {
+      found += try FileSystem.copies(place + ".replaced")
+    }
     var vaults: [String] = []
-    for path in try FileSystem.copies(stem) {
+    for path in found {
       guard let status = try FileSystem.status(path, followsLinks: false) else { continue }
       if status.isDirectory, !status.isMountPoint {
         vaults.append(path)

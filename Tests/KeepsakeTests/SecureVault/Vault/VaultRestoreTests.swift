@@ -152,7 +152,8 @@ import Testing
 
   /// A directory without a header is not a vault, but what is in it may be what is left of one.
   /// They open with what opened them before the restore.
-  @Test(arguments: [true, false]) func erasingRemovesTheReplacedVaultsToo(isPresent: Bool) throws {
+  @Test(arguments: [(true, false), (false, false), (true, true)])
+  func erasingRemovesTheReplacedVaultsToo(isPresent: Bool, isMoved: Bool) throws {
     let directory = try TemporaryDirectory(isQuick: true)
     let store = directory.secrets()
     try store.set("v", forKey: "k")
@@ -171,6 +172,14 @@ import Testing
     }
     let link = directory.file("vault.replaced-9999999999").path
     try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: backup)
+    // The vault was moved to another disk since.
+    if isMoved {
+      let disk = directory.file("disk").path
+      try FileManager.default.createDirectory(atPath: disk, withIntermediateDirectories: false)
+      try FileSystem.rename(directory.file("vault").path, to: disk + "/vault")
+      try FileManager.default.createSymbolicLink(
+        atPath: directory.file("vault").path, withDestinationPath: disk + "/vault")
+    }
     let copy = directory.file("copy").path
     try #require(Foundation.link(kept[0] + "/vault.hdr", copy) == 0)
     if !isPresent { try FileSystem.removeTree(directory.file("vault").path) }
