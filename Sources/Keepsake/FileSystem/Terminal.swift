@@ -16,7 +16,16 @@ enum Terminal {
   /// A Tab belongs to the line. A line with another control key in it, such as Escape or an arrow
   /// key, is refused and asked for again.
   static func readHidden(_ prompt: String) throws(StorageError) -> String? {
-    try Self.prompt.withLock { _ throws(StorageError) in try readHiddenAlone(prompt) }
+    try Self.prompt.withLock { _ throws(StorageError) in
+      // Where they are blocked, the terminal refuses a program in the background, instead of
+      // stopping it until it is in the foreground.
+      var (stops, before) = (sigset_t(), sigset_t())
+      sigemptyset(&stops)
+      for signal in [SIGTTIN, SIGTTOU] { sigaddset(&stops, signal) }
+      pthread_sigmask(SIG_UNBLOCK, &stops, &before)
+      defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+      return try readHiddenAlone(prompt)
+    }
   }
 
   private static func readHiddenAlone(_ prompt: String) throws(StorageError) -> String? {

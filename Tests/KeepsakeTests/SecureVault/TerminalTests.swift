@@ -227,8 +227,8 @@ import Testing
     let mistyped = (code.first == "2" ? "3" : "2") + code.dropFirst()
     let (text, _) = try unlock(
       ("Unlock the peer. " + question, mistyped),
-      ("There is a typing error in the code. " + question, "nonsense"),
-      ("That is wrong. " + question, code))
+      ("There is a typing error in the code. " + question, code.dropFirst(2) + ";\u{E9}"),
+      ("There is a typing error in the code. " + question, code))
     #expect(text == "true tok\n")
   }
 

@@ -49,18 +49,17 @@ struct RecoveryCode {
 
   private init(secret: SlotSecret) { self.secret = secret }
 
-  /// Whether a text that is not a code may have been meant as one: it has the characters of one, or
-  /// one more or less.
+  /// Whether a text that is not a code may have been meant as one: it has the characters of one, up
+  /// to two more or less, and at most two others.
   static func isMistyped(_ text: String) -> Bool {
     let count = randomCount + checkCount
-    var length = 0
+    var (length, others) = (0, 0)
     for scalar in text.unicodeScalars where !isSeparator(scalar) {
       length += 1
-      guard scalar.isASCII, scalar.properties.isAlphabetic || scalar.properties.numericType != nil,
-        length <= count + 1
-      else { return false }
+      if character(scalar) == nil { others += 1 }
+      if others > 2 || length > count + 2 { return false }
     }
-    return length >= count - 1
+    return length >= count - 2
   }
 
   /// Copying a code from paper, a document or a message leaves dashes and spaces of many kinds.
