@@ -19,6 +19,13 @@ struct Prompt: Sendable {
     status: 77)
   private static let maxCount = 65_536
 
+  /// The failure of a vault whose key is away, which can be recovered.
+  static func withoutKey(_ error: StorageError) -> Failure {
+    Failure(
+      message: "\(Problem(error).finding). Type a recovery code at the prompt, pass it with "
+        + "--\(option), or restore the key file from a backup.", status: 77)
+  }
+
   init(_ arguments: Arguments) throws {
     descriptor = try arguments.options["--" + Self.option].map { number in
       guard let descriptor = Int32(number), fcntl(descriptor, F_GETFD) != -1 else {

@@ -55,7 +55,8 @@ enum VaultCommands {
         if try prompt.unlock(vault, reason: reason, rememberFor: period) { return }
         throw Prompt.missingAnswer
       } catch let error as StorageError where error.code == .locked && protection != .passphrase {
-        // The error below names the source.
+        // For a source that only the app has, the error below says more.
+        if protection == .keyFile { throw Prompt.withoutKey(error) }
       }
     }
     guard try vault.isLocked else { return }

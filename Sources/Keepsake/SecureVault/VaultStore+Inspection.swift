@@ -20,15 +20,20 @@ extension SecureVault.Store {
     }
   }
 
-  /// The directory in which others may put another vault in place of this one; nil if there is none.
+  /// The directory in which others may put another vault in place of this one, if there is one.
   package var unsafeDirectory: UnsafeDirectory? {
     get throws(StorageError) {
       try perform("unsafeDirectory") { () throws(StorageError) in
         let path = try directory.paths.directory
         let owner = try FileSystem.status(path)?.owner
-        return try FileSystem.unsafeDirectory(onTheWayTo: FileSystem.parent(of: path)) {
-          $0 == ProcessEnvironment.userID || $0 == owner
+        let places = try Set([path, FileSystem.resolvingLink(path)])
+        for place in places {
+          let found = try FileSystem.unsafeDirectory(onTheWayTo: FileSystem.parent(of: place)) {
+            $0 == ProcessEnvironment.userID || $0 == owner
+          }
+          if let found { return found }
         }
+        return nil
       }
     }
   }
