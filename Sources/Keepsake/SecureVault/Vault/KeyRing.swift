@@ -224,7 +224,9 @@ final class KeyRing: Sendable {
     var primaryID = old?.primaryID ?? 0
     if addsPrimaryKey {
       // Random, because the next number may be in use if an old header was restored.
-      repeat { primaryID = UInt32.random(in: 1 ... .max) } while ids.contains(primaryID)
+      repeat {
+        primaryID = try SystemRandom.bytes(4).reduce(0) { $0 << 8 | UInt32($1) }
+      } while primaryID == 0 || ids.contains(primaryID)
     }
     putNumber(primaryID)
     putNumber(UInt32(count))

@@ -32,8 +32,31 @@ import Testing
       seals.insert(Array(try Bytes.read(path).dropFirst(EntryHeader.size).prefix(XAES.nonceSize)))
     }
     #expect(seals.count == 3)
-    // The new key, and the nonces of both headers and of the secret.
-    #expect(try requests { try store.rotateKeys() } >= 4)
+    // The new key and its id, and the nonces of both headers and of the secret.
+    #expect(try requests { try store.rotateKeys() } >= 5)
+  }
+
+  /// Each number is what that call draws: a draw that comes from elsewhere is missing.
+  @Test func everyCallAsksTheSystemForItsKeys() throws {
+    let source = SecureVault.KeySource(.passphrase("correct horse", logN: 10))
+    let store = directory.secrets(authenticate: { _ in "1234" })
+    let calls: [(String, () throws -> Void)] = [
+      ("create", { try store.set("v", forKey: "k") }),
+      ("presence", { try store.set("v", forKey: "p", access: .userPresence) }),
+      ("recovery code", { _ = try store.addRecovery() }),
+      ("recovery passphrase", { try store.addRecovery(passphrase: "battery staple") }),
+      ("rotate", { try store.rotateKeys() }),
+      ("protect", { try store.protect(with: source) }),
+      ("key file", { try store.protect(with: .keyFile) }),
+    ]
+    let drawn = try KeySlot.$defaultLogN.withValue(10) {
+      try calls.map { ($0.0, try requests($0.1)) }
+    }
+    let expected = [
+      ("create", 10), ("presence", 7), ("recovery code", 4), ("recovery passphrase", 3),
+      ("rotate", 6), ("protect", 12), ("key file", 11),
+    ]
+    for (drawn, expected) in zip(drawn, expected) { #expect(drawn == expected) }
   }
 
   @Test func aSystemWithoutRandomBytesIsAnError() throws {

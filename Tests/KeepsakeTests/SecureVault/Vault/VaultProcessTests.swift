@@ -622,7 +622,8 @@ private struct KnownKeys {
       add("key file", Array(file[(start + 16)..<(start + 48)]))
       guard Array(file[start..<(start + 16)]) == slot.locator else { continue }
       try addHKDF(
-        "slot", Array(file[(start + 16)..<(start + 48)]), salt, "Keepsake vault 1 slot", 64)
+        "slot", Array(file[(start + 16)..<(start + 48)]), salt,
+        "Keepsake vault 1 slot: key file", 64)
     }
   }
 
