@@ -445,6 +445,33 @@ import Testing
     #expect(try FileSystem.status(directory.headerPath) == nil)
   }
 
+  /// A file system that is mounted where a service has its secrets, or would have them.
+  @Test(.enabled(if: OneAtATime.HazardTests.canMount, "a file system cannot be mounted here"))
+  func eraseAndRemoveAllCrossNoMount() throws {
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let path = try directory.secretPath("k")
+    let (service, name) = (
+      FileSystem.name(of: FileSystem.parent(of: path)), FileSystem.name(of: path)
+    )
+    for place in [service, String(repeating: "0", count: 32)] {
+      let mounted = TemporaryDirectory("vault/" + place, in: directory)
+      try FileManager.default.createDirectory(
+        atPath: mounted.path, withIntermediateDirectories: true)
+      try #require(OneAtATime.HazardTests.mountDisk(at: mounted))
+      defer { OneAtATime.HazardTests.unmountDisk(at: mounted) }
+      try mounted.write([1], to: name)
+      for call in [{ try store.eraseVault() }, { try store.removeAll() }] {
+        let error = #expect(throws: StorageError.self, "\(place)") { try call() }
+        #expect(error?.path == mounted.path && error?.reason?.contains("mounted") == true)
+        #expect(try mounted.names() == [name] && FileSystem.status(directory.headerPath) != nil)
+        if place != service { break }  // removeAll is about one service
+      }
+    }
+    try store.eraseVault()
+    #expect(try FileSystem.status(directory.headerPath) == nil)
+  }
+
   @Test(arguments: [SystemCall.open, .write, .fdatasync])
   func aHeaderThatCannotBeOverwrittenIsRemovedAndReported(call: SystemCall) throws {
     _ = try makeVault()

@@ -106,4 +106,23 @@ import Testing
     try stage.directory.write(Array(bytes), to: "standard.jsonl.replaced-1")
     #expect(try stage.keptValues() == [Self.old])
   }
+
+  /// As a container gets one file of its host: the file is filled, so that the host has the values.
+  @Test(.enabled(if: OneAtATime.HazardTests.canMount, "a file cannot be mounted here"))
+  func aFileThatIsMountedAloneIsRestoredInPlace() throws {
+    let stage = try Stage(Self.makeSettings(Self.old), Self.makeSettings(Self.new))
+    let (path, host) = (stage.directory.file(Self.journal).path, stage.directory.file("host").path)
+    try FileSystem.rename(path, to: host)
+    try stage.directory.write([], to: Self.journal)
+    try #require(mount(host, path, nil, UInt(MS_BIND), nil) == 0)
+    defer { umount2(path, Int32(MNT_DETACH)) }
+    let reader = stage.directory.store()
+    #expect(try reader.int("a") == 1)
+    #expect(try stage.restore() != nil)
+    #expect(try stage.values() == Self.new && stage.keptValues() == [Self.old])
+    #expect(try reader.keys() == ["c"] && reader.int("c") == 3)
+    #expect(try stage.directory.bytes(of: "host") == stage.directory.bytes(of: Self.journal))
+    try stage.directory.store().set(4, forKey: "d")
+    #expect(try reader.int("d") == 4)
+  }
 }

@@ -191,6 +191,30 @@ import Testing
     #expect(try directory.names() == [Self.journal] && second.names() == [Self.journal])
   }
 
+  /// A container has one file of its host, and both write.
+  @Test(.enabled(if: OneAtATime.HazardTests.canMount, "a file cannot be mounted here"))
+  func processesOnBothSidesOfAMountLoseNothing() throws {
+    let (directory, store) = try Self.pair()
+    let second = try TemporaryDirectory(isQuick: true)
+    try second.write([], to: Self.journal)
+    let (host, path) = (directory.file(Self.journal).path, second.file(Self.journal).path)
+    try #require(mount(host, path, nil, UInt(MS_BIND), nil) == 0)
+    defer { umount2(path, Int32(MNT_DETACH)) }
+    let count = Coverage.count(sample: 300, complete: 5_000)
+    let peers = try [directory, second].map {
+      try Child(Peer.executable, [$0.path, "increment", "n", "\(count)"], mergesErrors: true)
+    }
+    let inside = second.store()
+    for number in 0..<count {
+      try inside.update("n", default: 0) { $0 += 1 }
+      if number % 100 == 0 { try inside.journal.compact() }
+    }
+    for peer in peers { #expect(peer.finish() == "" && peer.exitStatus == 0) }
+    for store in [store, inside, directory.store(), second.store()] {
+      #expect(try store.int("n") == 3 * count && store.int("a") == 1)
+    }
+  }
+
   /// As programs do that manage dot-files.
   @Test func aLinkThatIsPointedElsewhereIsFollowed() throws {
     let (directory, store) = try Self.pair()

@@ -340,6 +340,31 @@ import Testing
 
   // MARK: Others
 
+  /// Another program has moved it away for a moment.
+  @Test(arguments: [false, true]) func aJournalThatIsPutBackIsTheSame(isUsed: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let (store, reader) = (directory.store(failures: failures), directory.store(failures: failures))
+    try store.set(1, forKey: "a")
+    #expect(try reader.int("a") == 1)
+    let (path, away) = (directory.file(TemporaryDirectory.journal).path, directory.path + "/away")
+    let other = try TemporaryDirectory()
+    try other.store().set(2, forKey: "b")
+    for _ in 0..<3 {
+      try FileSystem.rename(path, to: away)
+      try directory.write(
+        other.bytes(of: TemporaryDirectory.journal), to: TemporaryDirectory.journal)
+      // The new file counts only when it has settled.
+      if isUsed { #expect(try reader.keys() == ["a"] && reader.int("a") == 1) }
+      try FileSystem.rename(away, to: path)
+      #expect(try reader.int("a") == 1 && reader.keys() == ["a"])
+    }
+    try store.set(3, forKey: "a")
+    #expect(try reader.int("a") == 3 && directory.store().int("a") == 3)
+    #expect(try directory.names() == [TemporaryDirectory.journal])
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
   /// Programs that restore a directory may make a link before the file that it leads to.
   @Test func aLinkToNothingIsAnErrorAndNoEndlessLoop() throws {
     let store = directory.store()

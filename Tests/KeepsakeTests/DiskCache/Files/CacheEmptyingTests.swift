@@ -134,6 +134,23 @@ import Testing
     #expect(try FileSystem.status(path)?.isMountPoint == true)
   }
 
+  /// Everybody may use a cache in such a directory, and no one else's files beside it.
+  @Test(.enabled(if: getuid() == 0, "becoming another user needs root"))
+  func anotherUserEmptiesACacheInAStickyDirectory() throws {
+    try #require(chmod(directory.path, 0o1777) == 0)
+    let store = directory.ownCache("x", failures: failures)
+    try fill(store)
+    try directory.write([1], to: "x/README")
+    let peer = try Child(
+      "setpriv",
+      ["--reuid=1234", "--regid=1234", "--clear-groups", Peer.executable, directory.path]
+        + ["cache-clear", "1"], mergesErrors: true)
+    let said = peer.finish()
+    #expect(said == "" && peer.exitStatus == 0, "\(said)")
+    try expectPresent(["x/README"], "another user")
+    try expectEmptied([store, directory.ownCache("x", failures: failures)])
+  }
+
   /// Nothing behind the link is changed.
   @Test func aLinkInsteadOfASubdirectoryIsNotFollowed() throws {
     let store = store()
