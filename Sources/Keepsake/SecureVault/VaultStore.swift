@@ -75,8 +75,8 @@ extension SecureVault {
     /// Anyone who can write to a vault's files can forge a header that demands much work. A vault
     /// whose passphrase costs more than this is therefore refused with an error of code
     /// `unsupportedVersion`, before any work is done, and one call of `unlock` never costs more
-    /// than twice as much. ``protect(with:)`` makes passphrases of cost 17, which takes 128 MiB
-    /// and half a second: a smaller value refuses these too.
+    /// than that, or than four passphrases of cost 17. ``protect(with:)`` makes passphrases of
+    /// cost 17, which takes 128 MiB and half a second: a smaller value refuses these too.
     ///
     /// It is one value for the vaults of all services, limited to 10 through 20. Each
     /// ``StorageSystem/withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its
