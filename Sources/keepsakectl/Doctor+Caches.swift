@@ -10,7 +10,9 @@ import Keepsake
 extension Doctor {
   mutating func examineCaches() async throws {
     guard let caches else { return }
-    try noteAbandonedFiles(try caches.list(includingHidden: true), in: caches)
+    let names = try caches.list(includingHidden: true)
+    try noteAbandonedFiles(names, in: caches)
+    try noteLinkedLockFiles(names, in: caches)
     for name in try Diagnostics.names({ try DiskCache.shared.caches() }) {
       guard let url = try DiskCache.named(name).folderURL else { continue }
       try await noteErrors { try await $0.examineCache(name, in: Folder(url)) }

@@ -51,6 +51,16 @@ extension Doctor {
     }
   }
 
+  /// Notes links in the place of files that are only locked or counted in, which calls refuse.
+  mutating func noteLinkedLockFiles(_ names: [String], in folder: Folder) throws {
+    for name in names where name.hasSuffix(".lock") || name.hasSuffix(".ledger") {
+      let path = try path(name, in: folder)
+      guard let status = Self.status(of: path), status.st_mode & S_IFMT == S_IFLNK else { continue }
+      note(
+        path, "it is a symbolic link, so calls fail", "Delete the link: nothing is stored in it.")
+    }
+  }
+
   mutating func examineFreeSpace(minimum: Int) throws {
     var devices: Set<dev_t> = []
     for folder in [settings, vault, caches].compactMap({ $0 }) {

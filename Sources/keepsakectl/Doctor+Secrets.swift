@@ -3,7 +3,9 @@ import Keepsake
 extension Doctor {
   mutating func examineSecrets() throws {
     guard let vault else { return }
-    try examinePermissions(of: vault, try vault.list(recursively: true, includingHidden: true))
+    let names = try vault.list(recursively: true, includingHidden: true)
+    try examinePermissions(of: vault, names)
+    try noteLinkedLockFiles(names, in: vault)
     let store = SecureVault.shared
     for path in try store.replacedVaults {
       note(

@@ -45,6 +45,18 @@ extension KeepsakectlTests {
     Damage("a key file that other users can read", finding: "vault.key") {
       chmod($0.path("state/\($0.app)/vault.key"), 0o644)
     },
+    Damage("a lock file that is a link", finding: "is a symbolic link, so calls fail") {
+      let lock = $0.path("data/\($0.app)/vault/.lock")
+      try FileSystem.rename(lock, to: $0.path("elsewhere"))
+      try FileManager.default.createSymbolicLink(
+        atPath: lock, withDestinationPath: $0.path("elsewhere"))
+    },
+    Damage("a ledger that is a link", finding: "is a symbolic link, so calls fail") {
+      let ledger = $0.path("cache/\($0.app)/caches/.standard.ledger")
+      try FileSystem.rename(ledger, to: $0.path("elsewhere"))
+      try FileManager.default.createSymbolicLink(
+        atPath: ledger, withDestinationPath: $0.path("elsewhere"))
+    },
     Damage("a directory above the vault that other users can write", finding: "another vault") {
       chmod($0.path("data/\($0.app)"), 0o777)
     },
