@@ -38,7 +38,10 @@ final class NewFile: @unchecked Sendable {
   }
 
   /// Prepares for code of the program that runs between the calls, and may close all descriptors.
-  func keep() throws(StorageError) { _ = try temporary.file.keep() }
+  func keep() throws(StorageError) {
+    _ = try temporary.file.keep()
+    _ = try directory.keep()
+  }
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     try requireOpen()
@@ -47,7 +50,9 @@ final class NewFile: @unchecked Sendable {
   }
 
   private func requireOpen() throws(StorageError) {
-    if !temporary.file.isOpen { throw .closed("save", directory.path(of: name)) }
+    if !temporary.file.isOpen || !directory.isOpen {
+      throw .closed("save", directory.path(of: name))
+    }
   }
 
   private static func alreadyExists(_ name: String, in directory: DirectoryHandle) -> StorageError {

@@ -15,14 +15,14 @@ import Testing
     own = try File(directory.file("own").path, .create, mode: 0o600)
   }
 
-  /// Puts the program's file in the place of the temporary file below `path`.
-  private func takeOver(below path: String) throws -> Int32 {
+  /// Puts the program's file in the place of the temporary file below `path`, or of what has a name.
+  private func takeOver(below path: String, named name: String = ".tmp") throws -> Int32 {
     let numbers = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
     let number = try #require(
       numbers.first { number in
         let target = try? FileManager.default.destinationOfSymbolicLink(
           atPath: "/proc/self/fd/" + number)
-        return target.map { $0.hasPrefix(path) && $0.hasSuffix(".tmp") } ?? false
+        return target.map { $0.hasPrefix(path) && $0.hasSuffix(name) } ?? false
       }.flatMap { Int32($0) })
     try #require(dup2(own.descriptor, number) == number)
     return number
@@ -43,6 +43,25 @@ import Testing
     close(try #require(number))
     #expect(try own.status().size == 0)
     #expect(try folder.list(includingHidden: true) == [])
+  }
+
+  /// The program's file has the number of the folder's directory.
+  @Test func aFolderDoesNotCloseIt() async throws {
+    let folder = Folder(directory.url.appending(path: "folder"))
+    var number: Int32?
+    await #expect(throws: StorageError.self) {
+      let chunks = AsyncStream { continuation in
+        for byte in [1, 2] as [UInt8] { continuation.yield([byte]) }
+        continuation.finish()
+      }
+      try await folder.save(chunks: chunks, as: "file") { _, _ in
+        number = number ?? (try? takeOver(below: directory.path, named: "/folder"))
+      }
+    }
+    let taken = try #require(number)
+    defer { close(taken) }
+    #expect(try FileSystem.status(of: taken, "own").isSameFile(as: own.status()))
+    #expect(try own.status().size == 0 && folder.list() == [])
   }
 
   /// Nor does it change the permissions of the program's file at the end.
