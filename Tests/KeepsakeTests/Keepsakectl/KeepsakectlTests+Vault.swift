@@ -166,6 +166,23 @@ extension KeepsakectlTests {
     #expect(try show("battery staple").text == "7734")
   }
 
+  /// It stops there, and asks when it is in the foreground.
+  @Test func asksAProgramThatWasStartedInTheBackground() throws {
+    let scope = stores()
+    let store = scope.vault(.standard)
+    try store.set("7734", forKey: "pin")
+    try store.protect(with: .passphrase("correct horse", logN: 10))
+    scope.close()
+    let terminal = try PseudoTerminal()
+    let script = #"set -m; "$@" & while jobs -r | grep -q .; do sleep 0.02; done; fg >/dev/null"#
+    let shell = try Child(
+      "bash", ["-c", script, "bash", inspector.path, "vault", "list", app],
+      environment: inspector.environment, terminal: terminal, isInteractive: true)
+    try terminal.answer("Passphrase: ", "correct horse")
+    let text = shell.finish()
+    #expect(text.contains("pin") && shell.exitStatus == 0, "\(text)")
+  }
+
   @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyUntilTheVaultIsLocked() throws {
     let chosen = "correct horse"
     let scope = stores()
