@@ -60,22 +60,34 @@ package final class FileCache: CacheEngine {
 
   /// The cache, open for writing and created if it was missing.
   func openCacheForWriting() throws(StorageError) -> OpenCache {
-    let (cache, isNew) = try withCurrent { current throws(StorageError) in
-      if let open = current, open.ledger != nil, try open.isCurrent(forWriting: true) {
-        return (open, false)
-      }
-      let opened = try retryingIfRemoved { () throws(StorageError) in
-        try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
-      }
-      current = opened
-      return (opened, true)
+    let open = try withCurrent { current throws(StorageError) in
+      if let open = try Self.writable(current) { return open as OpenCache? }
+      current = nil  // a second check within this tick of the clock would not look again
+      return nil
     }
-    if isNew {
+    if let open { return open }
+    // Not while other threads, such as readers, wait for the open cache: these calls may wait for
+    // another process.
+    let opened = try retryingIfRemoved { () throws(StorageError) in
+      try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
+    }
+    let cache = try withCurrent { current throws(StorageError) in
+      if let other = try Self.writable(current) { return other }
+      current = opened
+      return opened
+    }
+    if cache === opened {
       noteOpened(cache)
       if !current.takeIsClosedAsIdle() { cleanUpInBackground(cache) }
-      // Not while the other threads wait for the open cache: this may wait for another process.
       try cache.ledger?.checkClock()
     }
+    return cache
+  }
+
+  /// The cache, if it is open for writing and still the one at the path.
+  @inline(__always)
+  private static func writable(_ cache: OpenCache?) throws(StorageError) -> OpenCache? {
+    guard let cache, cache.ledger != nil, try cache.isCurrent(forWriting: true) else { return nil }
     return cache
   }
 

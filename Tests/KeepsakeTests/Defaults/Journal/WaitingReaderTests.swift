@@ -82,5 +82,43 @@ extension OneAtATime {
       #expect(try directory.names().contains { $0.contains(".damaged-") })
       #expect(try directory.bytes(of: TemporaryDirectory.journal) != bytes)
     }
+
+    /// A writer that opens a cache makes the words of its ledger, under that file's lock.
+    @Test func readsACacheBesideAThreadThatOpensItForWriting() throws {
+      let store = directory.cache()
+      try store.set(Data([1]), forKey: "k")
+      let paths = try store.files.paths
+      let ledger = "caches/.standard.ledger"
+      try #require(truncate(directory.file(ledger).path, 8) == 0)
+      let holder = try Peer.start(directory, "hold-lock", ledger)
+      try #require(holder.line() == "held")
+      // Longer than the test waits for anything.
+      let cache = FileCache(paths: paths, timeout: .seconds(1_200)) { Issue.record($0) }
+      let isWaiting = ThreadGate()
+      let plan = FaultPlan(decide: { event in
+        if event.call == .lock, event.path.hasSuffix(ledger) { isWaiting.open() }
+        return .proceed
+      })
+      let payload = Payload(bytes: Data([2]), kind: .data)
+      let hasWritten = startThread {
+        FaultPlan.$current.withValue(plan) {
+          Self.recordingErrors {
+            let options = WriteOptions(expiry: .never, isDurable: false)
+            try cache.write(payload, forKey: "other", options) {
+              commit throws(StorageError) in try commit()
+            }
+          }
+        }
+      }
+      isWaiting.wait()
+      let hasRead = startThread {
+        Self.recordingErrors { () throws in #expect(try cache.read("k")?.bytes == Data([1])) }
+      }
+      hasRead.wait()
+      #expect(!hasWritten.isOpen)
+      holder.finish()
+      hasWritten.wait()
+      #expect(try cache.read("other")?.bytes == Data([2]))
+    }
   }
 }
