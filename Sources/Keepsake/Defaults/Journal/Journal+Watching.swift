@@ -90,7 +90,8 @@ extension Journal {
       let (watchedFile, isFollowed) = file.withLock { ($0.watchedFile, $0.isFollowed) }
       let journal = try FileSystem.status(location.path)
       let isSame = journal.map { watchedFile?.isSameFile(as: $0) ?? false } ?? (watchedFile == nil)
-      if event == .gone || !isSame || isFollowed == observers.isEmpty {
+      // While there is no file, its directory may be a new one.
+      if event == .gone || !isSame || journal == nil || isFollowed == observers.isEmpty {
         file.withLock { $0.endWatch() }
         if observers.isEmpty { watchPath() } else { watch(mayCreate: false) }
       }

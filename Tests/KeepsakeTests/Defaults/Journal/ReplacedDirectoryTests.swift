@@ -106,4 +106,29 @@ import Testing
     try replace(replacement)
     try await eventually("the new value is read") { try reader.int("a") == 2 }
   }
+
+  /// The directory was away for a while, and the watch of it with it.
+  @Test func aReaderNoticesAReplacementInADirectoryThatCameBack() async throws {
+    try prepare(.moved)
+    let (used, file) = (directory.file("used").path, directory.file("used/team.jsonl").path)
+    let reader = suite(in: "used")
+    #expect(try reader.int("a") == 1)
+    try reader.journal.watchPath()
+    try FileSystem.rename(used, to: directory.file("away").path)
+    try await eventually("the values are gone") { try reader.keys() == [] }
+    try FileManager.default.createDirectory(atPath: used, withIntermediateDirectories: false)
+    // The reader has been told of the directory when it is told of what follows.
+    let marker = Locked(false)
+    let watch = FileWatcher.shared.watch(.names, of: directory.path) { _ in
+      marker.withLock { $0 = true }
+    }
+    try directory.write([], to: "marker")
+    try await eventually("events arrive") { marker.withLock { $0 } }
+    withExtendedLifetime(watch) {}
+    try FileManager.default.copyItem(
+      atPath: directory.file("away/team.jsonl").path, toPath: file)
+    try await eventually("the old value is read again") { try reader.int("a") == 1 }
+    try FileSystem.rename(directory.file("new/team.jsonl").path, to: file)
+    try await eventually("the new value is read") { try reader.int("a") == 2 }
+  }
 }
