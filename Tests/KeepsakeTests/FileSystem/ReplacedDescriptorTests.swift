@@ -15,7 +15,7 @@ import Testing
     own = try File(directory.file("own").path, .create, mode: 0o600)
   }
 
-  /// Puts the program's file in the place of the temporary file below `path`, or of what has a name.
+  /// Puts the program's file in the place of the temporary file below `path`, or of another one.
   private func takeOver(below path: String, named name: String = ".tmp") throws -> Int32 {
     let numbers = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
     let number = try #require(

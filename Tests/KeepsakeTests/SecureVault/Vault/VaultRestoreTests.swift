@@ -132,6 +132,52 @@ import Testing
     #expect(try FileSystem.list(disk.path).count == 2)
   }
 
+  /// An entry is being copied, and the header is not yet.
+  @Test func aBackupKeepsOutChangesOfKeys() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let other = directory.secrets()
+    let attempts = Locked(0)
+    let isRotated = ThreadGate()
+    let counting = FaultPlan(decide: { event in
+      if event.call == .lock { _ = attempts.increment() }
+      return .proceed
+    })
+    let isStarted = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .open, event.path.hasPrefix(directory.path + "/backup/"),
+        isStarted.withLock({ isStarted in
+          defer { isStarted = true }
+          return !isStarted
+        })
+      else { return .proceed }
+      _ = startThread {
+        FaultPlan.$current.withValue(counting) {
+          #expect(throws: Never.self) { try other.rotateKeys() }
+        }
+        isRotated.open()
+      }
+      // So many only while it waits.
+      waitUntil("the keys are changed, or this is waited for") {
+        isRotated.isOpen || attempts.withLock { $0 } > 20
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try store.backUp(
+        to: directory.path + "/backup", keyFile: directory.path + "/backup.key")
+    }
+    isRotated.wait()
+    #expect(isStarted.withLock { $0 })
+    #expect(try store.get("k") == "v")
+    let restored = try TemporaryDirectory(isQuick: true)
+    _ = try restored.secrets().prepareRestore(
+      from: directory.path + "/backup", keyFile: directory.path + "/backup.key"
+    ).commit()
+    #expect(try restored.secrets().get("k") == "v")
+  }
+
   @Test(.enabled(if: getuid() == 0, "mounting needs root"))
   func aMountedVaultIsNotReplaced() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
