@@ -229,7 +229,9 @@ final class FileWatcher: Sendable {
       let handlers = state.withLock { state -> [Handler]? in
         guard state.mounts == descriptor else { return nil }
         if !isOpen { state.mounts = -1 }
-        return state.registrations.values.filter { $0.subject == .names }.map(\.handler)
+        // Those without a watch look once a second.
+        return state.registrations.values.filter { $0.subject == .names && $0.watch != nil }
+          .map(\.handler)
       }
       guard let handlers else { return }
       call(handlers.map { ($0, .gone) })

@@ -326,7 +326,6 @@ import Testing
       var changes = store.changes().makeAsyncIterator()
       isUnreadable.withLock { $0 = true }
       var keys: Set<String>?
-      // A mount anywhere makes a thread look that has no plan, and may find the change first.
       var number = 1
       while failures.all.isEmpty {
         number += 1
