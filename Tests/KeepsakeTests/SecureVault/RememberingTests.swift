@@ -292,6 +292,18 @@ struct RememberingTests {
     #expect(failure.remedy.contains("Unlock the vault in each process"))
   }
 
+  /// A sandbox forbids the calls, and has kept the keyring of the login.
+  @Test(arguments: [EPERM, ENOSYS]) func lockFailsIfAKeyIsOutOfReach(code: Int32) throws {
+    try make().unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(code) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      let error = #expect(throws: StorageError.self) { try make().lock() }
+      #expect(error?.reason?.contains("still remembers") == true, "\(error as Any)")
+    }
+    try make().lock()
+    try FaultPlan.$current.withValue(plan) { try make().lock() }
+  }
+
   /// Between any two calls, the process may be killed.
   @Test func aKilledProcessLeavesNoKeyThatDoesNotExpire() throws {
     let name = try keyName

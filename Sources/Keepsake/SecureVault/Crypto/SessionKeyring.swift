@@ -112,13 +112,17 @@ enum SessionKeyring {
   }
 
   /// The names of the keys in the keyring of the login that begin with `prefix`.
-  static func names(startingWith prefix: String) throws(StorageError) -> [String] {
+  ///
+  /// - Throws: An error also if the calls are forbidden, and the kernel shows a key with one of
+  ///   `parts` in its name: a sandbox may have kept the keyring of the login.
+  static func names(
+    startingWith prefix: String, orShownWith parts: [String]
+  ) throws(StorageError) -> [String] {
     let keyring: Int32
     switch session(prefix) {
     case .success(let found): keyring = found
-    case .failure(let error) where isAbsence(error): return []
     case .failure(let error):
-      try check(.failure(error))
+      if !isAbsence(error) || isForbidden(error) && showsKey(parts) { try check(.failure(error)) }
       return []
     }
     var names: [String] = []
@@ -143,6 +147,20 @@ enum SessionKeyring {
       }
     }
     return names
+  }
+
+  /// Whether the kernel's list of the keys that this process can see has one with one of `parts` in
+  /// its name. Containers hide the list, and have a keyring of their own.
+  private static func showsKey(_ parts: [String]) -> Bool {
+    guard let list = try? File("/proc/keys", .read).read(from: 0, count: 1 << 20) else {
+      return false
+    }
+    return String(decoding: list, as: UTF8.self).split(separator: "\n").contains { line in
+      // Its number, flags with R for a key that is revoked, its users, and when it expires.
+      let fields = line.split(separator: " ", maxSplits: 4)
+      return fields.count == 5 && !fields[1].contains("R") && fields[3] != "expd"
+        && parts.contains { fields[4].contains($0) }
+    }
   }
 
   /// What a call writes to a buffer that is large enough; empty if there is no such key, or it is
@@ -200,10 +218,12 @@ enum SessionKeyring {
 
   private static func isAbsence(_ error: Errno) -> Bool {
     #if os(Linux)
-    [ENOKEY, EKEYEXPIRED, EKEYREVOKED, ENOSYS, EPERM].contains(error.code)
+    [ENOKEY, EKEYEXPIRED, EKEYREVOKED].contains(error.code) || isForbidden(error)
     #else
     true
     #endif
   }
+
+  private static func isForbidden(_ error: Errno) -> Bool { [ENOSYS, EPERM].contains(error.code) }
 }
 #endif

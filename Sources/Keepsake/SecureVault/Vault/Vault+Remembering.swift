@@ -94,11 +94,13 @@ extension Vault {
     var failure: StorageError?
     do throws(StorageError) {
       let here = try namePrefixes()
-      let names = try SessionKeyring.names(startingWith: Self.prefix)
+      let known = headers?.map { Self.hexadecimal($0.vaultID) }
+      let names = try SessionKeyring.names(
+        startingWith: Self.prefix, orShownWith: known.map { here + $0 } ?? [Self.prefix])
       // A vault that is remembered here may be remembered under another path too.
       let found = names.filter { name in here.contains(where: name.hasPrefix) }
         .map { String($0.split(separator: ":")[3]) }
-      let ids = headers.map { $0.map { Self.hexadecimal($0.vaultID) } + found }
+      let ids = known.map { $0 + found }
       for name in names where ids?.contains(where: name.contains) != false {
         do throws(StorageError) {
           try SessionKeyring.remove(name)
