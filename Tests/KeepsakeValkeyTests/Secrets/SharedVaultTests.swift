@@ -172,6 +172,21 @@ import Testing
     }
   }
 
+  /// Both apps have the same key, and somebody who can write to the server exchanges their vaults.
+  @Test func theVaultOfAnotherAppIsRefused() throws {
+    let other = SharedServer()
+    let bank = try Machine(other, app: "bank")
+    try bank.secrets().set("v", forKey: "k")
+    let entries = try bank.engine.keys().map {
+      StorageEngines.Entry(key: $0, data: other.data(forKey: $0))
+    }
+    let machine = try Machine(server)
+    #expect(try machine.engine.apply(entries, ifCurrent: []))
+    #expect(throws: StorageError.self) { _ = try machine.secrets().get("k") }
+    #expect(throws: StorageError.self) { try machine.secrets().set("w", forKey: "k") }
+    #expect(try Machine(server, app: "bank").secrets().get("k") == "v")
+  }
+
   // MARK: Key sources
 
   @Test func keyFilesAreRefused() throws {

@@ -29,7 +29,7 @@ final class Machine: Sendable {
   static let key = SecureVault.KeySource.closure("test") { Data(repeating: 7, count: 32) }
 
   init(
-    _ server: SharedServer, flaw: MirrorFlaw? = nil,
+    _ server: SharedServer, app: String = "shop", flaw: MirrorFlaw? = nil,
     keySources: [SecureVault.KeySource] = [key],
     authenticate: SecureVault.Authenticator? = nil, environment: [String: String] = [:]
   ) throws {
@@ -37,7 +37,7 @@ final class Machine: Sendable {
     (self.engine, self.directory) = (engine, directory)
     scope = StorageScope(
       finder: DirectoryFinder(
-        app: "shop", chosen: .init(data: directory.url, state: directory.url),
+        app: app, chosen: .init(data: directory.url, state: directory.url),
         environment: { environment[$0] }),
       backing: Backing(engine: engine),
       vaultOptions: VaultOptions(sources: keySources, authenticate: authenticate),
