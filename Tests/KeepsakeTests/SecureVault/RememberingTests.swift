@@ -292,6 +292,20 @@ struct RememberingTests {
     #expect(failure.remedy.contains("Unlock the vault in each process"))
   }
 
+  /// Any program of the user can make keys with such names.
+  @Test func lockLeavesAKeyThatBelongsToNoVault() throws {
+    let names = try [":", "::user", ":0"].map {
+      try keyName.split(separator: ":").prefix(3).joined(separator: ":") + $0
+    }
+    let bytes: [UInt8] = Array(repeating: 1, count: XAES.keySize)
+    for name in names {
+      try bytes.withUnsafeBytes { try SessionKeyring.add($0, named: name, seconds: 60) }
+    }
+    try make().lock()
+    for name in names { #expect(Keyring.find(name) != nil, "\(name)") }
+    for name in names { try SessionKeyring.remove(name) }
+  }
+
   /// A sandbox forbids the calls, and has kept the keyring of the login.
   @Test(arguments: [EPERM, ENOSYS]) func lockFailsIfAKeyIsOutOfReach(code: Int32) throws {
     try make().unlock(passphrase: "correct horse", rememberFor: .hours(1))

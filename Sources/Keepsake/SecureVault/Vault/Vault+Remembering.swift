@@ -98,8 +98,10 @@ extension Vault {
       let names = try SessionKeyring.names(
         startingWith: Self.prefix, orShownWith: known.map { here + $0 } ?? [Self.prefix])
       // A vault that is remembered here may be remembered under another path too.
-      let found = names.filter { name in here.contains(where: name.hasPrefix) }
-        .map { String($0.split(separator: ":")[3]) }
+      let found = names.compactMap { name in
+        here.first(where: name.hasPrefix)
+          .map { String(name.dropFirst($0.count).prefix(2 * VaultHeader.idSize)) }
+      }.filter { $0.count == 2 * VaultHeader.idSize }
       let ids = known.map { $0 + found }
       for name in names where ids?.contains(where: name.contains) != false {
         do throws(StorageError) {
