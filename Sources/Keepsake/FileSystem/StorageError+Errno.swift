@@ -134,6 +134,13 @@ extension StorageError {
       remedy: "Remove the link, or link the directory of the whole store instead.")
   }
 
+  /// What is mounted in the place of a directory is not the store's.
+  static func mountInTheWay(_ path: String, _ operation: String) -> StorageError {
+    StorageError(
+      .misuse, operation: operation, path: path, reason: "another file system is mounted here",
+      remedy: "Unmount it first.")
+  }
+
   /// The system returned less of a file than its size.
   static func prematureEnd(_ path: String) -> StorageError {
     StorageError(

@@ -6,7 +6,5 @@ struct Wait {
   init(timeout: Duration) { self.timeout = timeout }
 
   var passed: Duration { .nanoseconds(CoarseClock.now - start) }
-
-  /// Whether a tenth of a second has passed. Comparing durations takes longer than the clock.
-  var isLong: Bool { CoarseClock.now - start > 100_000_000 }
+  var rest: Duration { max(.zero, timeout - passed) }
 }

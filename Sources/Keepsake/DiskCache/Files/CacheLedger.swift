@@ -43,13 +43,6 @@ final class CacheLedger: Sendable {
   /// The same ledger for a read, whose changes fail at once while another process makes one.
   func withoutWaiting() -> CacheLedger { CacheLedger(self, timeout: .zero) }
 
-  /// The same ledger for the rest of a call that may have waited for a key. What is left suffices
-  /// for a lock that is held for a microsecond.
-  func continuing(_ wait: Wait) -> CacheLedger {
-    if !wait.isLong { return self }
-    return CacheLedger(self, timeout: max(timeout - wait.passed, .milliseconds(100)))
-  }
-
   /// Opens the ledger, or creates it.
   ///
   /// - Parameter isEmpty: Whether the cache has no entries.
@@ -176,7 +169,13 @@ final class CacheLedger: Sendable {
     return (Int(clamping: total), unknown == 0)
   }
 
-  /// No entry of the subdirectory expires before this time.
+  /// Whether an entry of the subdirectory may have expired.
+  func mayHaveExpired(in directory: Int, at time: Int64) -> Bool {
+    size(of: directory).unrecordedChanges != 0 || earliestExpiry(in: directory) <= time
+  }
+
+  /// No entry of the subdirectory expires before this time, except for changes that are not
+  /// recorded yet.
   func earliestExpiry(in directory: Int) -> Int64 {
     let word = min(
       file.word(Word.scannedExpiry + directory), file.word(Word.storedExpiry + directory))
@@ -192,7 +191,10 @@ final class CacheLedger: Sendable {
 
   // MARK: Changing
 
-  private func change<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
+  private func change<R>(
+    timeout: Duration? = nil, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let timeout = timeout ?? self.timeout
     let wait = Wait(timeout: timeout)
     let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.requireOpen()
@@ -218,56 +220,56 @@ final class CacheLedger: Sendable {
     } catch  where error.code == .diskFull || error.code == .timedOut && timeout == .zero {}
   }
 
-  /// Marks the size of a subdirectory as possibly wrong, until ``endChange(in:adding:since:)`` has
-  /// recorded what the caller is about to change. The mark of a process that is killed or fails in
-  /// between stays. The key must be locked.
+  /// Marks the size and the expiry of a subdirectory as possibly wrong, until
+  /// ``endChange(in:adding:expires:since:)`` has recorded what the caller is about to change. The
+  /// mark of a process that is killed or fails in between stays. The key must be locked.
   @inline(__always)
   func beginChange(in directory: Int) { file.add(1, at: Word.unrecordedChanges + directory) }
 
-  /// Adds to the size of a subdirectory, and removes the mark.
+  /// How long a change waits for the words, whose lock is held for a microsecond, unless its holder
+  /// was stopped. What is not recorded stays marked.
+  private static let longestWait = Duration.milliseconds(100)
+
+  /// Records that a change has added to the size of a subdirectory, or an entry that expires, and
+  /// removes the mark.
+  ///
+  /// The expiry is compared with those of entries stored since the last scan only, because the word
+  /// of the last scan may be replaced at any moment.
   ///
   /// - Parameter bytes: nil if the size has become unknown.
   func endChange(
-    in directory: Int, adding bytes: Int?, since epoch: UInt64?
+    in directory: Int, adding bytes: Int?, expires: Int64 = .max, since epoch: UInt64?
   ) throws(StorageError) {
-    try add(bytes, to: directory, since: epoch)
-    endChange(in: directory)
+    let expiry = UInt64(max(0, expires))
+    if bytes != 0 || expiry < file.word(Word.storedExpiry + directory) {
+      try change(timeout: min(timeout, Self.longestWait)) { () throws(StorageError) in
+        try record(bytes, expiry, in: directory, since: epoch)
+      }
+    }
+    file.add(.max, at: Word.unrecordedChanges + directory)
   }
 
-  /// Removes the mark after a change that leaves the size as it was.
-  func endChange(in directory: Int) { file.add(.max, at: Word.unrecordedChanges + directory) }
-
-  /// Adds to the size of a subdirectory. If the cache was emptied since `epoch`, it is unknown
-  /// whether the change was made before or after that, and so is the size.
-  private func add(_ bytes: Int?, to directory: Int, since epoch: UInt64?) throws(StorageError) {
-    try change { () throws(StorageError) in
-      let size = size(of: directory)
-      let sum = (self.epoch == epoch ? bytes : nil).flatMap { bytes in
-        size.bytes.map { Int(clamping: $0).addingReportingOverflow(bytes).partialValue }
+  /// If the cache was emptied since `epoch`, it is unknown whether the change was made before or
+  /// after that, and so are the size and the expiry.
+  private func record(
+    _ bytes: Int?, _ expiry: UInt64, in directory: Int, since epoch: UInt64?
+  ) throws(StorageError) {
+    let isCurrent = self.epoch == epoch
+    if bytes != 0 || !isCurrent {
+      let sum = (isCurrent ? bytes : nil).flatMap { bytes in
+        size(of: directory).bytes.map {
+          Int(clamping: $0).addingReportingOverflow(bytes).partialValue
+        }
       }
       try publishSize(sum.map { UInt64(max(0, $0)) }, of: directory)
-      // Nor is it known whether the expiry was recorded before.
-      if self.epoch != epoch { try publish(0, at: Word.storedExpiry + directory) }
     }
+    let word = Word.storedExpiry + directory
+    try publish(isCurrent ? min(expiry, file.word(word)) : 0, at: word)
   }
 
   /// Publishes the size after one more change; nil for an unknown size.
   private func publishSize(_ bytes: UInt64?, of directory: Int) throws(StorageError) {
     try file.publish(size(of: directory).changed(to: bytes), at: Word.size + directory)
-  }
-
-  /// Records that an entry of the subdirectory expires at this time.
-  ///
-  /// It is compared with the entries stored since the last scan only, because the word of the last
-  /// scan may be replaced at any moment.
-  func recordExpiry(_ time: Int64, in directory: Int) throws(StorageError) {
-    let word = UInt64(max(0, time))
-    if word >= file.word(Word.storedExpiry + directory) { return }
-    try change { () throws(StorageError) in
-      if word < file.word(Word.storedExpiry + directory) {
-        try file.publish(word, at: Word.storedExpiry + directory)
-      }
-    }
   }
 
   /// Writes a word unless it has that value.
@@ -311,10 +313,13 @@ final class CacheLedger: Sendable {
   /// The writers of the subdirectory must be excluded, now and when the count began: a mark is then
   /// one of a writer that has ended.
   ///
-  /// - Parameter sizeBefore: The size when the count began.
+  /// - Parameters:
+  ///   - sizeBefore: The size when the count began.
+  ///   - knowsExpiries: Whether the expiries were found too, since the count began.
   /// - Returns: Whether the size now matches the files. Otherwise it is marked.
   func endCount(
-    of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, since epoch: UInt64?
+    of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, knowsExpiries: Bool,
+    since epoch: UInt64?
   ) throws(StorageError) -> Bool {
     try change { () throws(StorageError) in
       guard self.epoch == epoch else { return true }
@@ -325,7 +330,10 @@ final class CacheLedger: Sendable {
         return false
       }
       if size.bytes != UInt64(bytes) { try publishSize(UInt64(bytes), of: directory) }
-      try publish(0, at: mark)
+      if size.unrecordedChanges != 0 {
+        if !knowsExpiries { try publish(0, at: Word.storedExpiry + directory) }
+        try publish(0, at: mark)
+      }
       return true
     }
   }

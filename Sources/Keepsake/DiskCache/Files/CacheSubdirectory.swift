@@ -28,7 +28,8 @@ struct CacheSubdirectory {
       try ledger.endScan(
         of: number, earliestExpiry: scan.earliestExpiry, start: start, since: cache.epoch)
       // As the size changes if an entry is removed.
-      if try !record(scan.size, sizeBefore) { try count() }
+      let isRecorded = try record(scan.size, sizeBefore, knowsExpiries: true)
+      if !isRecorded { try count() }
     }
     return scan
   }
@@ -54,7 +55,7 @@ struct CacheSubdirectory {
       if try record(countFiles(), sizeBefore) { return }
     }
     try excludingWriters { () throws(StorageError) in
-      _ = try endCount(countFiles(), ledger.size(of: number))
+      _ = try endCount(countFiles(), ledger.size(of: number), knowsExpiries: false)
     }
   }
 
@@ -72,15 +73,18 @@ struct CacheSubdirectory {
   /// Records a size that was counted. A writer adds an entry's size after its files, which the
   /// count may have found already.
   private func record(
-    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize
+    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize, knowsExpiries: Bool = false
   ) throws(StorageError) -> Bool {
-    try excludingWriters { () throws(StorageError) in try endCount(size, sizeBefore) }
+    try excludingWriters { () throws(StorageError) in
+      try endCount(size, sizeBefore, knowsExpiries: knowsExpiries)
+    }
   }
 
   private func endCount(
-    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize
+    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize, knowsExpiries: Bool
   ) throws(StorageError) -> Bool {
-    try ledger.endCount(of: number, size, sizeBefore: sizeBefore, since: cache.epoch)
+    try ledger.endCount(
+      of: number, size, sizeBefore: sizeBefore, knowsExpiries: knowsExpiries, since: cache.epoch)
   }
 
   /// The size of all files that are counted, without a look at what they contain.

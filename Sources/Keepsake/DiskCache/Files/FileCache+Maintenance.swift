@@ -17,6 +17,7 @@ extension FileCache {
   func maintain(_ cache: OpenCache, added: Int) {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
+    if cache.isCountDue.load(ordering: .relaxed) { countInBackground(cache) }
     guard let sizeLimit, mayEvict else { return }
     let (totalSize, isSizeKnown) = ledger.totalSize
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
@@ -49,10 +50,14 @@ extension FileCache {
   }
 
   /// Counts the subdirectories again whose sizes may be wrong: an earlier process was killed before
-  /// it recorded a change, or could not record it.
+  /// it recorded a change, or this or another one could not record it.
   func countInBackground(_ cache: OpenCache) {
+    cache.isCountDue.store(false, ordering: .relaxed)
     if cache.ledger?.mayBeWrong != true { return }
-    inBackground("count") { () throws(StorageError) in try cache.countAgain() }
+    inBackground("count") { [self] () throws(StorageError) in
+      // While another program holds the ledger, each write comes here.
+      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in try cache.countAgain() }
+    }
   }
 
   func inBackground(

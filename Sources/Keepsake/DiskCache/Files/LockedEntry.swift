@@ -6,13 +6,18 @@ struct LockedEntry {
   let ledger: CacheLedger
   let name: EntryName
 
-  /// Records what a change has added to the size of the entry's subdirectory; nil if that is
-  /// unknown.
+  /// Records what a change has added to the size of the entry's subdirectory, nil if that is
+  /// unknown, and when the entry expires.
   ///
   /// The files are changed by now, so this does not fail: if the change cannot be recorded, as on a
-  /// full disk, the size stays marked.
-  private func endChange(adding bytes: Int?) {
-    try? ledger.endChange(in: name.directory, adding: bytes, since: cache.epoch)
+  /// full disk, the subdirectory stays marked.
+  private func endChange(adding bytes: Int?, expires: Int64 = .max) {
+    do throws(StorageError) {
+      try ledger.endChange(
+        in: name.directory, adding: bytes, expires: expires, since: cache.epoch)
+    } catch {
+      cache.isCountDue.store(true, ordering: .relaxed)
+    }
   }
 
   // MARK: Removing
@@ -75,8 +80,9 @@ struct LockedEntry {
     _ payload: inout TemporaryFile, _ sidecar: Sidecar, record: UnsafeRawBufferPointer,
     expires: Int64, isDurable: Bool
   ) throws(StorageError) {
-    try replaceSidecar(with: record, size: sidecar.size, isDurable: isDurable) {
-      hasPayload throws(StorageError) in
+    try replaceSidecar(
+      with: record, size: sidecar.size, expires: expires, isDurable: isDurable
+    ) { hasPayload throws(StorageError) in
       if hasPayload {
         try payload.exchangeWithDestination()
         try payload.removeReplaced()
@@ -84,14 +90,13 @@ struct LockedEntry {
         try payload.moveToDestination()
       }
     }
-    do throws(StorageError) {
-      // Recorded before and after: a process that is killed in between, or a scan that runs in
-      // between, must not lose it.
-      try ledger.recordExpiry(expires, in: name.directory)
-      if isDurable { try synchronizeNames() }
-    } catch {
-      try remove()
-      throw error
+    if isDurable {
+      do throws(StorageError) {
+        try synchronizeNames()
+      } catch {
+        try remove()
+        throw error
+      }
     }
     cache.notePublished(sidecar, as: name)
   }
@@ -100,13 +105,12 @@ struct LockedEntry {
   func publishNoValue(
     record: UnsafeRawBufferPointer, expires: Int64
   ) throws(StorageError) {
-    try replaceSidecar(with: record, size: 0, isDurable: false) {
+    try replaceSidecar(with: record, size: 0, expires: expires, isDurable: false) {
       hasPayload throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
       if hasPayload { try FileSystem.unlink(name.path, in: cache.directory) }
     }
     cache.verifiedEntries.remove(name)
-    try ledger.recordExpiry(expires, in: name.directory)
   }
 
   /// Gives the entry a new record. Its payload stays, with other times.
@@ -114,23 +118,22 @@ struct LockedEntry {
     _ sidecar: Sidecar, record: UnsafeRawBufferPointer, times: PayloadTimes, expires: Int64
   ) throws(StorageError) {
     let payload = try File(name.path, in: cache.directory, .readNoFollow)
-    try replaceSidecar(with: record, size: sidecar.size, isDurable: false) {
+    try replaceSidecar(with: record, size: sidecar.size, expires: expires, isDurable: false) {
       _ throws(StorageError) in
       // Until then, the record before counts, because the payload belongs to it.
       try payload.setTimes(accessed: times.accessed, modified: times.modified)
     }
-    try ledger.recordExpiry(expires, in: name.directory)
     cache.notePublished(sidecar, as: name)
   }
 
   /// Writes a sidecar that holds the new and the old record, runs `change`, which makes the new one
-  /// count, and records the size.
+  /// count, and records the size and the expiry.
   ///
   /// - Parameters:
   ///   - size: The size of the payload to which the new record belongs.
   ///   - change: It is told whether there is a payload already.
   private func replaceSidecar(
-    with record: UnsafeRawBufferPointer, size: Int, isDurable: Bool,
+    with record: UnsafeRawBufferPointer, size: Int, expires: Int64, isDurable: Bool,
     _ change: (_ hasPayload: Bool) throws(StorageError) -> Void
   ) throws(StorageError) {
     let (file, isNew) = try openSidecar()
@@ -149,13 +152,8 @@ struct LockedEntry {
         }
         throw error
       }
-      let growth =
-        cache.footprint(of: name, size: size, sidecar: sidecarSize) - old.footprint
-      if growth == 0 {
-        ledger.endChange(in: name.directory)
-      } else {
-        endChange(adding: growth)
-      }
+      let footprint = cache.footprint(of: name, size: size, sidecar: sidecarSize)
+      endChange(adding: footprint - old.footprint, expires: expires)
     }
     if isNew { return try replace(UnsafeRawBufferPointer(start: nil, count: 0)) }
     let keyLength = record.count - Sidecar.headerSize

@@ -19,7 +19,7 @@ extension OpenCache {
     inSubdirectory number: Int, now: Int64, to keys: inout [String]
   ) throws(StorageError) {
     let fileNames = try fileNames(inSubdirectory: number)
-    let mayHaveExpired = ledger.map { $0.earliestExpiry(in: number) <= now } ?? true
+    let mayHaveExpired = ledger?.mayHaveExpired(in: number, at: now) ?? true
     for sidecarName in fileNames {
       guard let fileName = Sidecar.payloadName(of: sidecarName), fileNames.contains(fileName)
       else { continue }

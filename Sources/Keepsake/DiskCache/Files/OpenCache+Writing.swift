@@ -25,7 +25,7 @@ extension OpenCache {
 
   /// In the subdirectory of the entry, and not moved to another: a sandbox may not allow that.
   func makeTemporary(for name: EntryName) throws(StorageError) -> TemporaryFile {
-    try requireNoLink(name.directory)
+    try requireOwn(name.directory)
     let path = temporaryName(in: name.directory)
     do throws(StorageError) {
       return try TemporaryFile.make(at: path, for: name.path, in: directory, mode: fileMode)
@@ -55,8 +55,6 @@ extension OpenCache {
     let sidecar = Sidecar(
       kind: summary.kind, expiry: options.expiry, size: summary.size, modified: modified,
       checksum: summary.checksum, created: created, details: options.details)
-    // Recorded again once the entry is visible.
-    try ledger?.recordExpiry(expires, in: name.directory)
     try sidecar.withRecord(of: key) { (record) throws(StorageError) in
       _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
         try hook { () throws(StorageError) in
@@ -90,7 +88,6 @@ extension OpenCache {
     let sidecar = Sidecar(
       kind: nil, expiry: options.expiry, size: 0, modified: 0, checksum: 0, created: created,
       details: EntryDetails(version: options.details?.version))
-    try ledger?.recordExpiry(expires, in: name.directory)
     do throws(StorageError) {
       try sidecar.withRecord(of: key) { (record) throws(StorageError) in
         _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
@@ -117,7 +114,6 @@ extension OpenCache {
     let created = WallClock.now
     let expires = options.expiry.time(created: created, lastUsed: created)
     let times = PayloadTimes(created: created, expires: expires, random: randomNumber())
-    try ledger?.recordExpiry(expires, in: name.directory)
     let isSame = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) -> Bool in
       guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
         let found = try readSidecar(name, of: payload, key), found.hasKey,

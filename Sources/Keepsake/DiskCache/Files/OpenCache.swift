@@ -31,8 +31,10 @@ final class OpenCache: Sendable {
   let durableDirectories = Locked<Set<Int>>([])
   /// The subdirectories from which the files of killed writers were removed.
   let cleanedDirectories = Locked<Set<Int>>([])
-  /// The subdirectories that are known to be no links, as bits.
-  private let linklessDirectories = Locked(SIMD4<UInt64>())
+  /// Whether a change could not be recorded, so that a subdirectory has to be counted again.
+  let isCountDue = Atomic(false)
+  /// The subdirectories that are known to be no links or mount points, as bits, and since when.
+  private let ownDirectories = Locked((tick: Int64(0), bits: SIMD4<UInt64>()))
 
   private let processGeneration = ForkGuard.generation
   /// Keep the writers of this process apart, which share the locks of a descriptor.
@@ -229,10 +231,10 @@ final class OpenCache: Sendable {
     let byte = CacheLedger.Byte.key(name.hash)
     let wait = Wait(timeout: timeout)
     return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
-      try requireNoLink(name.directory)
+      try requireOwn(name.directory)
       try ledger.file.lock(bytes: byte, wait)
       defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger.continuing(wait), name: name))
+      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
     }
   }
 
@@ -245,7 +247,7 @@ final class OpenCache: Sendable {
     let byte = CacheLedger.Byte.key(name.hash)
     let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
       _ throws(StorageError) -> R? in
-      try requireNoLink(name.directory)
+      try requireOwn(name.directory)
       guard try ledger.file.tryLock(bytes: byte) else { return nil }
       defer { ledger.file.unlock(bytes: byte) }
       return try body(
@@ -274,20 +276,31 @@ final class OpenCache: Sendable {
     threadLocks[subdirectory % threadLocks.count]
   }
 
-  /// Throws if the subdirectory is a link: what would be written or removed is not the cache's.
+  /// Throws if the subdirectory is a link or a mount point: what would be written or removed is not
+  /// the cache's.
   ///
-  /// Looks once at each, because every write asks.
-  func requireNoLink(_ number: Int) throws(StorageError) {
+  /// Looks at each once within a tick of the coarse clock, because every write asks.
+  func requireOwn(_ number: Int) throws(StorageError) {
     let bit = UInt64(1) << UInt64(truncatingIfNeeded: number % 64)
-    if linklessDirectories.withLock({ $0[number / 64] & bit }) == 0 { try look(at: number, bit) }
+    let now = CoarseClock.now
+    let isKnown = ownDirectories.withLock {
+      $0.tick == now && $0.bits[number / 64] & bit != 0
+    }
+    if !isKnown { try look(at: number, bit, now) }
   }
 
   @inline(never)
-  private func look(at number: Int, _ bit: UInt64) throws(StorageError) {
+  private func look(at number: Int, _ bit: UInt64, _ now: Int64) throws(StorageError) {
     let name = EntryName.directoryName(number)
-    let status = try FileSystem.status(name, in: directory, followsLinks: false)
-    if status?.isSymbolicLink == true { throw .linkInTheWay(directory.path(of: name)) }
-    if status != nil { linklessDirectories.withLock { $0[number / 64] |= bit } }
+    guard let status = try FileSystem.status(name, in: directory, followsLinks: false) else {
+      return
+    }
+    if status.isSymbolicLink { throw .linkInTheWay(directory.path(of: name)) }
+    if status.isMountPoint { throw .mountInTheWay(directory.path(of: name), "write") }
+    ownDirectories.withLock { own in
+      if own.tick != now { own = (now, SIMD4()) }
+      own.bits[number / 64] |= bit
+    }
   }
 
   @inline(__always)

@@ -27,7 +27,13 @@ extension VaultDirectory {
   func withLock<R>(
     on path: EntryPath, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: timeout, body)
+    try withLock(on: path, Wait(timeout: timeout), body)
+  }
+
+  private func withLock<R>(
+    on path: EntryPath, _ wait: Wait, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: wait.rest, body)
   }
 
   /// Writes a temporary file and moves it into place.
@@ -36,9 +42,10 @@ extension VaultDirectory {
     isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome {
     var attempts = 0
+    let wait = Wait(timeout: timeout)
     while true {
       do throws(StorageError) {
-        guard let directory = try prepareDirectory(of: path, isLockHeld: isLockHeld) else {
+        guard let directory = try prepareDirectory(of: path, isLockHeld ? nil : wait) else {
           return .overtaken
         }
         var temporary = try makeTemporaryFile(entry, for: path, in: directory)
@@ -46,7 +53,7 @@ extension VaultDirectory {
           if case .isAbsent = condition, try isPresent(path) { return .exists }
           try temporary.moveToDestination()
         } else {
-          let outcome = try withLock(on: path) { () throws(StorageError) -> WriteOutcome in
+          let outcome = try withLock(on: path, wait) { () throws(StorageError) -> WriteOutcome in
             guard try isCurrent() else { return .overtaken }
             switch condition {
             case .none: break
@@ -82,7 +89,7 @@ extension VaultDirectory {
     movingTo newPath: EntryPath
   ) throws(StorageError) -> Void? {
     let isMove = newPath.subpath != path.subpath
-    let opened = isMove ? try prepareDirectory(of: newPath, isLockHeld: true) : try directory()
+    let opened = isMove ? try prepareDirectory(of: newPath, nil) : try directory()
     guard let directory = opened else { return nil }
     do throws(StorageError) {
       var temporary = try makeTemporaryFile(entry, for: newPath, in: directory)
@@ -142,9 +149,10 @@ extension VaultDirectory {
 
   /// Creates a service's directory if it is missing, and makes its name survive a power cut.
   ///
+  /// - Parameter wait: For the lock on the entry; nil if the caller holds it.
   /// - Returns: The vault's directory; nil if it is not the one that the header is in.
   private func prepareDirectory(
-    of path: EntryPath, isLockHeld: Bool
+    of path: EntryPath, _ wait: Wait?
   ) throws(StorageError) -> DirectoryHandle? {
     let known = directories.withLock { known in
       known.durable[path.directoryName] == nil ? nil : known.vault
@@ -159,7 +167,9 @@ extension VaultDirectory {
       try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
       return true
     }
-    guard try isLockHeld ? makeDirectory() : withLock(on: path, makeDirectory) else { return nil }
+    let isMade =
+      if let wait { try withLock(on: path, wait, makeDirectory) } else { try makeDirectory() }
+    if !isMade { return nil }
     // The process that made that directory, the header or the key may have been killed before it
     // synchronized them.
     try paths.synchronize()
@@ -217,11 +227,7 @@ extension VaultDirectory {
     let path = paths.directory + "/" + name
     guard let status = try FileSystem.status(path, followsLinks: false) else { return false }
     if status.isSymbolicLink { throw .linkInTheWay(path) }
-    if status.isDirectory, status.isMountPoint {
-      throw StorageError(
-        .misuse, operation: "remove", path: path, reason: "another file system is mounted here",
-        remedy: "Unmount it first.")
-    }
+    if status.isDirectory, status.isMountPoint { throw .mountInTheWay(path, "remove") }
     return status.isDirectory
   }
 

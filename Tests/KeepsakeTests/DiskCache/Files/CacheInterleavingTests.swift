@@ -258,6 +258,30 @@ import Testing
     #expect(try writer.get("k") == value)
   }
 
+  /// What cannot be recorded is marked, and found by looking at the entries.
+  @Test func writersDoNotWaitForAStoppedHolderOfTheLedgersLock() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    try store.set(value, forKey: "l")
+    try store.set(value, forKey: "short-lived", expiry: .minutes(1))
+    #expect(try store.totalSize == 3 * 8_192)
+    try anHourLater { () throws in #expect(try Set(store.keys()) == ["k", "l"]) }
+    ledger.file.unlock(bytes: CacheLedger.Byte.words)
+    // The next write begins a count, unless the one that waited for the lock goes on now.
+    try waitUntil("the entries are counted") {
+      try store.set(value, forKey: "k")
+      return !ledger.mayBeWrong
+    }
+    let size = ledger.totalSize
+    #expect(size.bytes == 3 * 8_192 && size.isKnown)
+    try anHourLater { () throws in
+      #expect(try Set(store.keys()) == ["k", "l"])
+      #expect(try store.removeExpired() == 1)
+    }
+  }
+
   @Test(arguments: [true, false])
   func anEntryUsedOrWrittenAfterItWasChosenIsNotEvicted(isUsed: Bool) throws {
     // As if the entries were stored an hour ago, because uses are recorded only after ten minutes.
@@ -391,14 +415,19 @@ import Testing
     #expect(try store.get("k") == Data(pieces))
   }
 
+  private func record(_ expiry: Int64, in ledger: CacheLedger) throws {
+    ledger.beginChange(in: 7)
+    try ledger.endChange(in: 7, adding: 0, expires: expiry, since: ledger.epoch)
+  }
+
   @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringAnotherScan() throws {
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
-    try ledger.recordExpiry(1_000, in: 7)
+    try record(1_000, in: ledger)
     // The entry is removed before the first scan lists the directory. After that, another one is
     // stored that expires at the same time, as with a date. A second scan starts and ends in the
     // meantime.
     let first = try ledger.beginScan(of: 7)
-    try ledger.recordExpiry(1_000, in: 7)
+    try record(1_000, in: ledger)
     let second = try ledger.beginScan(of: 7)
     for (start, found) in [(second, Int64(1_000)), (first, .max)] {
       try ledger.endScan(of: 7, earliestExpiry: found, start: start, since: ledger.epoch)
@@ -413,14 +442,14 @@ import Testing
     }
     // The expiry that the scan replaces is earlier than the expiry of the entry stored during the
     // scan.
-    try ledger.recordExpiry(1_000, in: 7)
+    try record(1_000, in: ledger)
     let start = try ledger.beginScan(of: 7)
-    try ledger.recordExpiry(2_000, in: 7)
+    try record(2_000, in: ledger)
     try end(start, found: .max)
     #expect(ledger.earliestExpiry(in: 7) == 2_000)
     // A second scan, which has found more, ends before the first one.
     let first = try ledger.beginScan(of: 7)
-    try ledger.recordExpiry(1_000, in: 7)
+    try record(1_000, in: ledger)
     let second = try ledger.beginScan(of: 7)
     try end(second, found: 1_000)
     try end(first, found: .max)
