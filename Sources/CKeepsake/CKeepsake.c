@@ -204,6 +204,19 @@ int keepsake_open_no_symlinks(int directory, const char *path, int flags) {
 #endif
 }
 
+#ifdef F_SETSIG
+// The signal of a descriptor that reports input by signals, which is never asked for.
+static const int mark = 64;
+
+void keepsake_mark(int descriptor) { fcntl(descriptor, F_SETSIG, mark); }
+
+bool keepsake_is_marked(int descriptor) { return fcntl(descriptor, F_GETSIG) == mark; }
+#else
+void keepsake_mark(int descriptor) {}
+
+bool keepsake_is_marked(int descriptor) { return false; }
+#endif
+
 uint64_t keepsake_file_system_type(const char *path) {
 #ifdef __linux__
   struct statfs found;

@@ -113,6 +113,8 @@ private struct OwnDescriptors {
   private var files: [(descriptor: Int32, path: String)] = []
   private var directories: [(descriptor: Int32, path: String)] = []
   private var pipes: [(reader: Int32, writer: Int32)] = []
+  private var watchers: [Int32] = []
+  private var lastWatch: Int32 = 0
   private var statuses: [stat] = []
 
   private var all: [Int32] {
@@ -125,7 +127,7 @@ private struct OwnDescriptors {
     // Mixed, so that each number of the library becomes one of each kind in some run.
     for number in 0..<24 {
       let path = directory.appending(path: "own-\(number)").path
-      switch number % 3 {
+      switch number % 4 {
       case 0:
         let file = open(path, O_RDWR | O_CREAT, 0o600)
         guard file >= 0, write(file, path, path.utf8.count) == path.utf8.count,
@@ -135,6 +137,7 @@ private struct OwnDescriptors {
       case 1:
         guard mkdir(path, 0o700) == 0 else { return "errno \(errno)" }
         directories.append((open(path, O_RDONLY | O_DIRECTORY), path))
+      case 2: watchers.append(inotify_init1(Int32(IN_NONBLOCK)))
       default:
         var ends: [Int32] = [0, 0]
         guard pipe(&ends) == 0, write(ends[1], "x", 1) == 1 else { return "errno \(errno)" }
@@ -151,7 +154,7 @@ private struct OwnDescriptors {
     return status
   }
 
-  func difference() -> String {
+  mutating func difference() -> String {
     for (descriptor, before) in zip(all, statuses) {
       let after = Self.status(descriptor)
       guard after.st_ino == before.st_ino, after.st_size == before.st_size else {
@@ -172,6 +175,13 @@ private struct OwnDescriptors {
         continue
       }
       return "\(path) is not empty"
+    }
+    lastWatch += 1
+    for watcher in watchers {
+      let watch = inotify_add_watch(watcher, "/", UInt32(IN_CREATE))
+      guard watch == lastWatch, inotify_rm_watch(watcher, watch) == 0 else {
+        return "something else is watched too, or the descriptor is no inotify descriptor"
+      }
     }
     for (reader, writer) in pipes {
       var text: [UInt8] = [0, 0]

@@ -1,3 +1,4 @@
+internal import CKeepsake
 internal import KeepsakeLibc
 
 /// Calls handlers when files change, through one inotify descriptor for the process.
@@ -98,7 +99,7 @@ final class FileWatcher: Sendable {
       state.watched[watch] = nil
       #if os(Linux)
       // Fails if the file is gone, because then the watch is gone too.
-      inotify_rm_watch(state.descriptor, watch)
+      if Self.isOwn(state.descriptor) { inotify_rm_watch(state.descriptor, watch) }
       #endif
     }
     withExtendedLifetime(registration) {}
@@ -162,13 +163,14 @@ final class FileWatcher: Sendable {
   }
 
   private func openEvents(_ state: inout State) -> Bool {
-    if Self.isDescriptor(state.descriptor, of: Self.inotify) { return true }
+    if Self.isOwn(state.descriptor) { return true }
     forgetDescriptor(&state)
     guard !ForkGuard.isForkedChild else { return false }
     guard
       case .success(let descriptor) = openDescriptor(
         .watch, "inotify", { Int(inotify_init1(Int32(IN_CLOEXEC))) })
     else { return false }
+    keepsake_mark(Int32(descriptor))
     state.descriptor = Int32(descriptor)
     return true
   }
@@ -182,22 +184,8 @@ final class FileWatcher: Sendable {
     state.watched = [:]
   }
 
-  private static let inotify = "anon_inode:inotify"
-  private static let mounts = "/mountinfo"
-
-  /// Whether a number is that of a descriptor whose name ends in `name`.
-  private static func isDescriptor(_ descriptor: Int32, of name: String) -> Bool {
-    if descriptor < 0 { return false }
-    return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { buffer in
-      // The buffer is not empty, so it has an address.
-      let start = buffer.baseAddress.unsafelyUnwrapped
-      let count = readlink("/proc/self/fd/\(descriptor)", start, buffer.count)
-      // Without /proc, all that is known is whether the number is in use.
-      if count < 0 { return access("/proc/self/fd", F_OK) != 0 && fcntl(descriptor, F_GETFD) >= 0 }
-      return buffer[..<count].suffix(name.utf8.count)
-        .elementsEqual(name.utf8.map { CChar(bitPattern: $0) })
-    }
-  }
+  /// Whether the number is still that of a descriptor which the watcher has opened, and marked.
+  private static func isOwn(_ descriptor: Int32) -> Bool { keepsake_is_marked(descriptor) }
 
   /// Waits for mounts from now on: what is mounted over a directory hides its files, and inotify
   /// has no event for that.
@@ -211,6 +199,7 @@ final class FileWatcher: Sendable {
         .watch, path, { Int(open(path, O_RDONLY | O_CLOEXEC)) })
     else { return }
     let mounts = Int32(number)
+    keepsake_mark(mounts)
     if BackgroundThread.start(.watcher, { [self] in waitForMounts(mounts) }) {
       state.mounts = mounts
     } else {
@@ -225,7 +214,7 @@ final class FileWatcher: Sendable {
       var wait = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
       while poll(&wait, 1, -1) < 0 { guard errno == EINTR else { return } }
       // The program may have closed it, and then its number may be the program's.
-      let isOpen = Self.isDescriptor(descriptor, of: Self.mounts)
+      let isOpen = Self.isOwn(descriptor)
       let handlers = state.withLock { state -> [Handler]? in
         guard state.mounts == descriptor else { return nil }
         if !isOpen { state.mounts = -1 }
@@ -262,7 +251,7 @@ final class FileWatcher: Sendable {
         return !state.hasReader
       }
       if isDone { return }
-      if Self.isDescriptor(descriptor, of: Self.inotify) {
+      if Self.isOwn(descriptor) {
         handleEvents(descriptor)
       } else {
         state.withLock { if $0.descriptor == descriptor { forgetDescriptor(&$0) } }

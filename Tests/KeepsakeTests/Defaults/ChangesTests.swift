@@ -339,6 +339,34 @@ import Testing
     #expect(failures.all.map(\.operation) == ["Defaults.changes"])
   }
 
+  /// The way to the file cannot be looked at for a moment, just when the file has been replaced.
+  @Test func followingGoesOnAfterAFailure() async throws {
+    let failures = Failures()
+    let directory = try TemporaryDirectory()
+    let (store, other) = (directory.store(failures: failures), directory.store())
+    try other.set(1, forKey: "k")
+    let path = directory.url.appending(path: TemporaryDirectory.journal).path
+    let isFailing = Locked(false)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .watch { return .fail(ENOSPC) }  // one check a second
+      let isOnTheWay = event.call == .stat && event.path == directory.path
+      return isOnTheWay && isFailing.withLock { $0 } && failures.all.isEmpty
+        ? .fail(ENOMEM) : .proceed
+    })
+    try await FaultPlan.$current.withValue(plan) {
+      var changes = store.changes("k", default: 0).makeAsyncIterator()
+      isFailing.withLock { $0 = true }
+      try await Task.detached {
+        try FileManager.default.copyItem(atPath: path, toPath: path + ".new")
+        try FileSystem.rename(path + ".new", to: path)
+      }.value
+      try await eventually("the failure is reported") { failures.all.count == 1 }
+      try await Task.detached { try other.set(2, forKey: "k") }.value
+      #expect(await changes.next(isolation: nil) == 2)
+    }
+    #expect(failures.all.map(\.operation) == ["Defaults.changes"])
+  }
+
   @Test func suiteWithoutDirectoryEndsTheLoopAndIsReported() async {
     let failures = Failures()
     StorageSystem.onFailure = failures.append

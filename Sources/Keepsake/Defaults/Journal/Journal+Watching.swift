@@ -7,20 +7,20 @@ internal import Synchronization
 /// publishes nothing.
 extension Journal {
   /// Watches the file for observers. The first change that none of them waits for ends that.
-  ///
-  /// - Parameter mayCreate: Whether to make the directory if it is missing: it could not be watched
-  ///   otherwise.
-  func watch(mayCreate: Bool = true) {
+  func watch() {
     if file.withLock({ $0.isFollowed }) { return }
-    var watches: [FileWatcher.Watch] = []
-    var journal: FileStatus?
     do throws(StorageError) {
-      if mayCreate { _ = try location.prepareDirectory() }
-      journal = try FileSystem.status(location.path)
-      watches = try watchNames(polls: true)
+      // A directory that is missing could not be watched.
+      _ = try location.prepareDirectory()
+      try watchFile()
     } catch {
-      report(error.inContext(of: "changes"))
+      lookAgain(after: error)
     }
+  }
+
+  private func watchFile() throws(StorageError) {
+    let journal = try FileSystem.status(location.path)
+    var watches = try watchNames(polls: true)
     // A word that is stored through a mapping causes no event, but the write before it does.
     if journal != nil {
       watches.append(FileWatcher.shared.watch(.contents, of: location.path, handler: handler))
@@ -87,27 +87,52 @@ extension Journal {
 
   private func handle(_ event: FileWatcher.Event) {
     do throws(StorageError) {
-      let (watchedFile, isFollowed) = file.withLock { ($0.watchedFile, $0.isFollowed) }
-      let journal = try FileSystem.status(location.path)
-      let isSame = journal.map { watchedFile?.isSameFile(as: $0) ?? false } ?? (watchedFile == nil)
-      // While there is no file, its directory may be a new one.
-      if event == .gone || !isSame || journal == nil || isFollowed == observers.isEmpty {
-        file.withLock { $0.endWatch() }
-        if observers.isEmpty { watchPath() } else { watch(mayCreate: false) }
-      }
-      if let pause = try validate(), !isLookDue.exchange(true, ordering: .relaxed) {
-        BackgroundWork.run(after: pause) { [weak self] in
-          self?.isLookDue.store(false, ordering: .relaxed)
-          self?.handle(.changed)
-        }
-      }
+      try continueWatching(after: event)
+    } catch {
+      return lookAgain(after: error)
+    }
+    do throws(StorageError) {
+      if let pause = try validate() { look(after: pause) }
       file.withLock { $0.watchingFailure = nil }
     } catch {
-      let isNew = file.withLock { file in
-        defer { file.watchingFailure = error.code }
-        return file.watchingFailure != error.code
-      }
-      if isNew { report(error.inContext(of: "changes")) }
+      // It may have failed for a moment only. If it fails again, another event tells when to look.
+      if reportOnce(error) || error.isDescriptorLimit { look(after: .seconds(1)) }
+    }
+  }
+
+  /// Begins the watches anew if the path may name another file.
+  private func continueWatching(after event: FileWatcher.Event) throws(StorageError) {
+    let (watchedFile, isFollowed) = file.withLock { ($0.watchedFile, $0.isFollowed) }
+    let journal = try FileSystem.status(location.path)
+    let isSame = journal.map { watchedFile?.isSameFile(as: $0) ?? false } ?? (watchedFile == nil)
+    // While there is no file, its directory may be a new one.
+    if event != .gone, isSame, journal != nil, isFollowed != observers.isEmpty { return }
+    file.withLock { $0.endWatch() }
+    if observers.isEmpty { watchPath() } else { try watchFile() }
+  }
+
+  /// Looks again within a second: no event would tell that the path can be looked at.
+  private func lookAgain(after error: StorageError) {
+    reportOnce(error)
+    look(after: .seconds(1))
+  }
+
+  /// Returns whether the file could be looked at before, or failed in another way.
+  @discardableResult
+  private func reportOnce(_ error: StorageError) -> Bool {
+    let isNew = file.withLock { file in
+      defer { file.watchingFailure = error.code }
+      return file.watchingFailure != error.code
+    }
+    if isNew { report(error.inContext(of: "changes")) }
+    return isNew
+  }
+
+  private func look(after pause: Duration) {
+    if isLookDue.exchange(true, ordering: .relaxed) { return }
+    BackgroundWork.run(after: pause) { [weak self] in
+      self?.isLookDue.store(false, ordering: .relaxed)
+      self?.handle(.changed)
     }
   }
 }
