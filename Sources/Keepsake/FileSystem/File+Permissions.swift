@@ -45,3 +45,14 @@ extension File {
     return false
   }
 }
+
+extension FileStatus {
+  /// The mode that a file needs so that nobody may do more with it than with another one; nil if it
+  /// is not wider.
+  func mode(notWiderThan other: FileStatus) -> UInt32? {
+    guard isRegularFile else { return nil }
+    // Another group's members are no members of this one.
+    let narrower = mode & other.mode & (group == other.group ? 0o777 : 0o707)
+    return narrower == mode & 0o777 ? nil : narrower
+  }
+}

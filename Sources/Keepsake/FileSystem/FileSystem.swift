@@ -249,6 +249,8 @@ enum FileSystem {
     for name in try list(directory) where isTemporary(name, for: destinationName) {
       let path = directory + "/" + name
       guard let status = try status(path, withTimes: true) else { continue }
+      // Whoever is still making a directory holds its lock.
+      if status.isDirectory, (try? DirectoryHandle(path).lock()) != true { continue }
       // In a shared directory it may be another user's file: no reason to refuse a write.
       let written = countsRenames ? max(status.modified, status.changed) : status.modified
       if now.subtractingSaturated(written) > age * WallClock.second { try? remove(path) }

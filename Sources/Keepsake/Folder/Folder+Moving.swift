@@ -67,8 +67,9 @@ extension Folder {
   /// Moves a file or a folder, even to another file system.
   ///
   /// A file replaces an existing file, a folder an existing empty folder; anything else is an
-  /// error. Permissions are kept. A move to another file system is a complete copy followed by the
-  /// removal of the original; files keep their permissions and times, folders do not.
+  /// error. Permissions are kept, but a file that replaces another one gives nobody access who had
+  /// none to that one. A move to another file system is a complete copy followed by the removal of
+  /// the original; files keep their permissions and times, folders do not.
   ///
   /// - Parameters:
   ///   - path: The path of the file or folder.
@@ -81,7 +82,7 @@ extension Folder {
   ) throws(StorageError) {
     try perform("move", path) { source throws(StorageError) in
       let other = other ?? self
-      let status = try Self.existingStatus(source)
+      var status = try Self.existingStatus(source)
       let target = try other.targetPath(target, for: status)
       guard !source.isBase else {
         throw StorageError(
@@ -100,6 +101,11 @@ extension Folder {
       let newDirectory = try other.makeDirectory(target.parent)
       let old = try target.status()
       if old?.isSymbolicLink == true { throw target.symbolicLinkError }
+      if let old, old.isRegularFile, let narrower = status.mode(notWiderThan: old) {
+        let file = try File(source)
+        try file.setMode(narrower)
+        status = try file.status(withTimes: true)
+      }
       // Root copies what the owner of the new directory could not use.
       let keepsOwner = newDirectory.foreignOwner.map { $0 == status.owner } ?? true
       if keepsOwner,
