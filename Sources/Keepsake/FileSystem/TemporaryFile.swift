@@ -46,6 +46,12 @@ struct TemporaryFile: ~Copyable {
     isKept = true
   }
 
+  /// Gives the file another name than its final one, under which it stays.
+  consuming func leave(at otherPath: String) throws(StorageError) {
+    try FileSystem.rename(path, to: otherPath, in: directory)
+    isKept = true
+  }
+
   /// Gives the file its final name; false if something has that name already.
   mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
     isKept = try FileSystem.moveIfAbsent(path, to: destination, in: directory)

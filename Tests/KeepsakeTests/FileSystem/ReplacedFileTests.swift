@@ -18,7 +18,7 @@ import Testing
 @Suite(.singleThreaded) struct ReplacedFileTests {
   /// A call that replaces a file.
   enum Replacement: CaseIterable {
-    case save, saveChunks, adopt, compaction, removeAll, restore, repair
+    case save, saveChunks, copy, adopt, compaction, removeAll, restore, repair
   }
 
   private let directory: TemporaryDirectory
@@ -29,7 +29,7 @@ import Testing
   /// Makes the file that will be replaced, and returns its path.
   private func makeFile(_ replacement: Replacement) throws -> String {
     switch replacement {
-    case .save, .saveChunks, .adopt:
+    case .save, .saveChunks, .copy, .adopt:
       try directory.files.save("old", as: "d/a")
       return directory.file("d/a").path
     case .compaction, .removeAll, .restore, .repair:
@@ -49,6 +49,10 @@ import Testing
         continuation.finish()
       }
       try await directory.files.save(chunks: chunks, as: "d/a")
+    case .copy:
+      try directory.write(Array("new".utf8), to: "source")
+      try directory.setMode(0o666, "source")
+      try directory.files.copy("source", to: "d/a")
     case .adopt:
       try directory.write(Array("new".utf8), to: "incoming")
       try directory.files.adopt(directory.file("incoming"), as: "d/a")
@@ -110,6 +114,36 @@ import Testing
       try await status(after: replacement, of: modes.0, owner: geteuid(), group: 1_234)
     }
     #expect(new.group != 1_234 && new.mode == UInt32(modes.1))
+  }
+
+  /// A call that brings a file which everyone may read and write.
+  enum Arrival: CaseIterable {
+    case move, moveFromElsewhere, copyFromElsewhere, adoptFromElsewhere
+  }
+
+  /// From another file system, if this machine has two.
+  @Test(arguments: Arrival.allCases, [0o600, 0o640, 0o604])
+  func aFileThatArrivesIsNeverWiderThanTheOneItReplaces(
+    _ arrival: Arrival, _ mode: mode_t
+  ) throws {
+    let source = try arrival == .move ? directory : TemporaryDirectory(isQuick: true)
+    try source.write(Array("new".utf8), to: "source")
+    try source.setMode(0o666, "source")
+    let files = directory.files
+    try files.save("old", as: "d/a")
+    // The members of this group, and not those of the group of the new file.
+    if geteuid() == 0 { try #require(chown(directory.file("d/a").path, 0, 1_234) == 0) }
+    try directory.setMode(mode, "d/a")
+    let old = try #require(try directory.status("d/a"))
+    switch arrival {
+    case .move, .moveFromElsewhere: try source.files.move("source", to: "d/a", in: files)
+    case .copyFromElsewhere: try source.files.copy("source", to: "d/a", in: files)
+    case .adoptFromElsewhere: try files.adopt(source.file("source"), as: "d/a")
+    }
+    let new = try #require(try directory.status("d/a"))
+    #expect(try directory.text("d/a") == "new" && !new.isSameFile(as: old))
+    #expect(new.mode & ~old.mode == 0)
+    #expect(new.group == old.group || new.mode & 0o070 == 0)
   }
 
   // MARK: Access-control lists
@@ -291,6 +325,27 @@ import Testing
     try FaultPlan.$current.withValue(plan) { try writer.journal.compact() }
     #expect(isLost.withLock { $0.contains(false) && !$0.contains(true) })
     #expect(try directory.names().count == 2)
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  /// A program that starts in the meantime finds all values, too.
+  @Test func newReadersOfAJournalThatIsFilledFindItsValues() throws {
+    let writer = directory.store()
+    try writer.set(1, forKey: "a")
+    let path = directory.file(TemporaryDirectory.journal).path
+    #expect(try FileSystem.link(path, to: directory.file("other").path))
+    for number in 0..<50 { try writer.set(number, forKey: "b") }
+    let found = Locked<[[Int]]>([])
+    let plan = FaultPlan(decide: { _ in
+      FaultPlan.$current.withValue(nil) {
+        let reader = directory.store(failures: failures)
+        let values = try? [reader.int("a"), reader.int("b")]
+        found.withLock { $0.append(values ?? []) }
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try writer.journal.compact() }
+    #expect(Set(found.withLock { $0 }) == [[1, 49]])
     #expect(failures.all.isEmpty, "\(failures.all)")
   }
 

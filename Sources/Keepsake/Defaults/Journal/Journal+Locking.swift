@@ -251,9 +251,7 @@ extension Journal {
       do throws(StorageError) {
         try rewrite(&writer)
       } catch {
-        // The file itself will do, unless it has no header.
-        if end == 0 { throw error }
-        file.withLock { $0.giveUpRepair() }
+        guard file.withLock({ $0.giveUpRepair() }) else { throw error }
       }
     }
     defer { file.withLock { followUp.take(&$0) } }

@@ -4,7 +4,13 @@ extension Journal {
   /// Makes an empty journal, unless another process has just made one. The caller holds no lock.
   func makeFile() throws(StorageError) {
     let mode = try location.prepareDirectory()
-    var temporary = try makeTemporaryFile(NewJournal().bytes, mode: mode)
+    var temporary: TemporaryFile
+    do throws(StorageError) {
+      temporary = try makeTemporaryFile(NewJournal().bytes, mode: mode)
+    } catch  where error.code == .notFound {
+      try requireTarget()
+      throw error
+    }
     guard try temporary.claimDestination() else { return try requireTarget() }
     try synchronizeDirectory()
   }
@@ -47,12 +53,12 @@ extension Journal {
     try synchronizeDirectory()
   }
 
-  /// The id of the journal if it has another name or is mounted alone, so that it has to stay the
-  /// same file.
+  /// The id of a journal that has another name, is mounted alone or may not be replaced, so that it
+  /// has to stay the same file.
   func fixedID() throws(StorageError) -> UInt64? {
-    guard let status = try FileSystem.status(location.path),
-      status.linkCount > 1 || status.isMountPoint
-    else { return nil }
+    guard let status = try FileSystem.status(location.path) else { return nil }
+    let isProtected = try isProtected(status)
+    guard status.linkCount > 1 || status.isMountPoint || isProtected else { return nil }
     // Not the id that this process knows, which may not have read the file.
     let bytes = try File.openIfPresent(location.path)?
       .read(from: 0, count: JournalFormat.headerSize)
@@ -60,6 +66,14 @@ extension Journal {
       case .valid(let id, _) = bytes.withUnsafeBytes({ JournalFormat.header(of: $0) })
     else { return nil }
     return id
+  }
+
+  /// Whether the file is another user's, in a sticky directory of another user.
+  private func isProtected(_ status: FileStatus) throws(StorageError) -> Bool {
+    let user = ProcessEnvironment.userID
+    if user == 0 || status.owner == user { return false }
+    let directory = try FileSystem.status(FileSystem.parent(of: location.target()))
+    return directory.map { $0.mode & 0o1000 != 0 && $0.owner != user } ?? false
   }
 
   /// Makes a complete file, which will get the journal's name.
@@ -94,7 +108,7 @@ extension Journal {
     try temporary.file.takePermissions(of: status, at: target)
     writer.word = nil
     if status.linkCount > 1 {
-      new = try fill(old, from: new, end: end)
+      new = try fill(old, from: temporary, new, id, end: end)
     } else {
       let word = old.word
       // An empty file has no header.
@@ -107,7 +121,7 @@ extension Journal {
         }
       } catch  where error.code == .busy || error.code == .accessDenied {
         // A file that is mounted alone, or another user's in a sticky directory.
-        new = try fill(old, from: new, end: end)
+        new = try fill(old, from: temporary, new, id, end: end)
       } catch {
         if !old.isLost { try? old.publish(word) }
         throw error
@@ -138,18 +152,20 @@ extension Journal {
 
   /// Writes the contents of the new file into the old one, which has to stay the same file.
   ///
-  /// They are kept beside it meanwhile. A file with the new id and without a word is unfinished,
-  /// and the next writer uses the copy, if there is still one.
+  /// The new file is kept beside it meanwhile. A file with the new id and without a word is
+  /// unfinished, and whoever reads it uses the new one.
   ///
   /// - Returns: The old file with its new contents.
   private func fill(
-    _ old: JournalHandle, from new: JournalHandle, end: Int
+    _ old: JournalHandle, from temporary: consuming TemporaryFile, _ new: JournalHandle,
+    _ id: UInt64, end: Int
   ) throws(StorageError) -> JournalHandle {
     let bytes = try new.file.read(from: 0, count: end)
-    let path = try location.nextPath()
-    try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)
+    try location.removeNextJournals()
+    let path = try location.nextPath(id: id)
+    try temporary.leave(at: path)
+    try synchronizeDirectory()
     try overwrite(old, with: bytes)
-    // Before the word, or a later killed writer could leave its header beside this copy.
     try FileSystem.unlink(path)
     return try publish(new.word, in: old)
   }

@@ -72,6 +72,8 @@ struct JournalFile: ~Copyable {
   private(set) var watchedFile: FileStatus?
   /// Whether it is watched for observers.
   private(set) var isFollowed = false
+  /// Whether the values are those of a journal that a writer has not written into the file.
+  private var isUnfinished = false
   /// When to look again for records that are not published yet.
   var publicationPause = Duration.milliseconds(10)
   /// Why the last check for changes failed, so that the same failure is reported once.
@@ -188,7 +190,7 @@ struct JournalFile: ~Copyable {
     let isBeingReplaced = word == .replaced && !isLocked
     let status = try handle.file.status(withTimes: true)
     let bytes = try handle.file.read(from: 0, count: status.size)
-    let contents = try contents(bytes, word, isLocked: isLocked)
+    let contents = try contents(bytes, word, of: status, isLocked: isLocked)
     // What a writer has appended since is read by the next call: it may append faster than this
     // reads. Any other change of the word means other contents.
     let latest = handle.word
@@ -197,9 +199,11 @@ struct JournalFile: ~Copyable {
       && (latest.end(of: contents.id) ?? 0) >= contents.end
     if latest != word, !isAppended { return nil }
     if !contents.isComplete {
-      // A writer that fills the file has overwritten a part of it.
-      let isKnown = identity != nil || table.entries.count > 0
-      if isBeingReplaced, contents.damage > 0, isKnown { return false }
+      // A writer that fills the file has overwritten a part of it, or finished that meanwhile.
+      if isBeingReplaced, contents.damage > 0 {
+        if identity != nil || table.entries.count > 0 { return false }
+        if try handle.file.read(from: 0, count: status.size) != bytes { return nil }
+      }
       if !isBeingReplaced, isUnsettled(status), isLocked || identity != nil { return false }
     }
 
@@ -222,6 +226,7 @@ struct JournalFile: ~Copyable {
     isLostToOther = false
     repair = nil
     (id, end) = (contents.id, contents.end)
+    isUnfinished = contents.isInOtherFile
     switch contents.header {
     case .valid, .incomplete: break
     case .unsupported:
@@ -261,20 +266,24 @@ struct JournalFile: ~Copyable {
     var damage = 0
     /// Whether the file has everything that its word says.
     var isComplete = false
+    /// Whether they are those of a journal that is being written into the file.
+    var isInOtherFile = false
   }
 
   private func contents(
-    _ bytes: [UInt8], _ word: JournalWord, isLocked: Bool
+    _ bytes: [UInt8], _ word: JournalWord, of status: FileStatus, isLocked: Bool
   ) throws(StorageError) -> Contents {
     let header = bytes.withUnsafeBytes { JournalFormat.header(of: $0) }
     var contents = Contents(header: header, bytes: bytes)
     switch header {
     case .valid(let id, let isIntact):
       contents.id = id
-      // A writer that was killed while it replaced the file has left it complete, or a copy.
+      // A writer that replaces the file, or was killed while it did, leaves it or another one
+      // complete.
       let isAbandoned = word == .replaced
-      if isAbandoned, isLocked, let copy = try location.nextJournal(id: id) {
-        contents.bytes = copy
+      if isAbandoned, let new = try nextJournal(id: id, for: status, isLocked: isLocked) {
+        contents.bytes = new
+        contents.isInOtherFile = true
       }
       let end = word.end(of: id).flatMap { $0 <= bytes.count ? $0 : nil }
       contents.end = end ?? contents.bytes.count
@@ -295,6 +304,18 @@ struct JournalFile: ~Copyable {
     case .unsupported: contents.isComplete = true
     }
     return contents
+  }
+
+  /// Readers go on without one that they may not read.
+  private func nextJournal(
+    id: UInt64, for status: FileStatus, isLocked: Bool
+  ) throws(StorageError) -> [UInt8]? {
+    do throws(StorageError) {
+      return try location.nextJournal(id: id, for: status)
+    } catch {
+      if isLocked { throw error }
+      return nil
+    }
   }
 
   /// Whether a program may still be writing the file. Such a program does not tell when it has
@@ -370,8 +391,12 @@ struct JournalFile: ~Copyable {
     }
   }
 
-  /// Leaves the file as it is, because it could not be repaired.
-  mutating func giveUpRepair() { if case .rewrite = repair { repair = nil } }
+  /// Leaves the file as it is, because it could not be repaired; false if it cannot stay so.
+  mutating func giveUpRepair() -> Bool {
+    if end == 0 || isUnfinished { return false }
+    if case .rewrite = repair { repair = nil }
+    return true
+  }
 
   /// Notes that the file is not at the path any more, before the readers of other processes are
   /// told in the way in which a writer tells them.

@@ -17,15 +17,39 @@ struct JournalPaths: Sendable {
   /// The path of the file itself, which a new one replaces; a link stays.
   func target() throws(StorageError) -> String { try FileSystem.resolvingLink(path) }
 
-  /// Where the new contents of a file are while they are written into it; see Journal+Rewriting.
-  func nextPath() throws(StorageError) -> String { try target() + ".next" }
+  /// Where a journal is while it is written into the file; see Journal+Rewriting. It has a name of
+  /// its own, because one that another user has left may stay there.
+  func nextPath(id: UInt64) throws(StorageError) -> String {
+    try target() + Self.nextSuffix + String(id, radix: 16)
+  }
 
-  /// The journal with this id that was to be written into the file.
-  func nextJournal(id: UInt64) throws(StorageError) -> [UInt8]? {
-    guard let file = try File.openIfPresent(nextPath()) else { return nil }
-    let bytes = try file.read(from: 0, count: file.status().size)
+  private static let nextSuffix = ".next-"
+
+  /// The journal with this id that is to be written into the file, or was.
+  ///
+  /// - Parameter status: That of the file.
+  func nextJournal(id: UInt64, for status: FileStatus) throws(StorageError) -> [UInt8]? {
+    guard let file = try File.openIfPresent(nextPath(id: id)) else { return nil }
+    let found = try file.status()
+    // In a directory of other users, it must be of somebody who could have written the file itself.
+    guard
+      [0, ProcessEnvironment.userID, status.owner].contains(found.owner)
+        || status.mode & 0o022 != 0
+    else { return nil }
+    let bytes = try file.read(from: 0, count: found.size)
     let header = bytes.withUnsafeBytes { JournalFormat.header(of: $0) }
     return header == .valid(id: id, isIntact: true) ? bytes : nil
+  }
+
+  /// Removes the journals that killed writers have left. The caller has locked the file, which is
+  /// complete.
+  func removeNextJournals() throws(StorageError) {
+    let target = try target()
+    let (directory, prefix) = (FileSystem.parent(of: target), FileSystem.name(of: target))
+    for name in try FileSystem.list(directory) where name.hasPrefix(prefix + Self.nextSuffix) {
+      // One of another user may have to stay.
+      try? FileSystem.unlink(directory + "/" + name)
+    }
   }
 
   /// Makes the directory if it is missing; returns the mode for files in it.

@@ -240,6 +240,13 @@ import Testing
       let inode = try #require(try FileSystem.status(directory.file(Self.journal).path)).inode
       let size = try directory.bytes(of: Self.journal).count
       let isKilled = killing(beforeCall: number) { try? store.journal.compact() }
+      // The next writer has no space to finish that.
+      let plan = FaultPlan(decide: {
+        $0.call == .open && $0.path.hasSuffix(".tmp") ? .fail(ENOSPC) : .proceed
+      })
+      FaultPlan.$current.withValue(plan) {
+        _ = try? anHourLater { try directory.store().set(1, forKey: "d") }
+      }
       for store in [directory.store(), second.store()] {
         try anHourLater { try store.set(1, forKey: "c") }
         #expect(try store.int("a") == 1 && store.int("b") == 19, "\(number) calls")
