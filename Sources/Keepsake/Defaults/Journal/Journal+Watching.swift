@@ -14,8 +14,10 @@ extension Journal {
       _ = try location.prepareDirectory()
       try watchFile()
     } catch {
-      lookAgain(after: error)
+      return lookAgain(after: error)
     }
+    // What happened before the watch began is no event.
+    handle(.changed)
   }
 
   private func watchFile() throws(StorageError) {

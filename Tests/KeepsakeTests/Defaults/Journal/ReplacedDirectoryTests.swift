@@ -131,4 +131,39 @@ import Testing
     try FileSystem.rename(directory.file("new/team.jsonl").path, to: file)
     try await eventually("the new value is read") { try reader.int("a") == 2 }
   }
+
+  /// The link is pointed elsewhere, back, and then into a directory that is missing for a while.
+  @Test(.timeLimit(.minutes(20)))
+  func aFollowerNoticesEachFileThatItsLinkLeadsTo() async throws {
+    try prepare(.linkToFile)
+    let follower = suite(in: "used")
+    var changes = follower.changes("a", default: 0).makeAsyncIterator()
+    func expect(_ value: Int) async {
+      var found: Int?
+      repeat { found = await changes.next(isolation: nil) } while found != nil && found != value
+      #expect(found == value)
+    }
+    try link("new/team.jsonl", "used/team.jsonl")
+    await expect(2)
+    try link("old/team.jsonl", "used/team.jsonl")
+    await expect(1)
+    try link("late/team.jsonl", "used/team.jsonl")
+    await expect(0)
+    try FileManager.default.copyItem(
+      at: directory.file("source of new"), to: directory.file("late"))
+    await expect(2)
+    try suite(in: "late").set(3, forKey: "a")
+    await expect(3)
+  }
+
+  /// The file was read before, and the way to it was not watched yet.
+  @Test(.timeLimit(.minutes(20)))
+  func aLinkThatWasPointedElsewhereBeforeItIsFollowedIsNoticed() async throws {
+    try prepare(.linkToFile)
+    let follower = suite(in: "used")
+    #expect(try follower.int("a") == 1)
+    try link("new/team.jsonl", "used/team.jsonl")
+    var changes = follower.changes("a", default: 0).makeAsyncIterator()
+    #expect(await changes.next(isolation: nil) == 2)
+  }
 }
