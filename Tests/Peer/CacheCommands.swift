@@ -381,10 +381,18 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
         printLine("error \(error)")
       }
     }
-  case "cache-clear":  // MILLISECONDS: removes all entries repeatedly
+  case "cache-set":  // KEY …: stores a value for each key
+    for key in words.dropFirst() {
+      do {
+        try cache("x", directory).set("value", forKey: key)
+      } catch {
+        printLine("error \(error)")
+      }
+    }
+  case "cache-clear":  // MILLISECONDS: removes all entries, repeatedly for so long
     let store = cache("x", directory)
     let end = ContinuousClock.now + .milliseconds(number(1))
-    while ContinuousClock.now < end {
+    repeat {
       do {
         try store.removeAll()
       } catch {
@@ -392,7 +400,7 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
       }
       // Let the processes that set values run in between.
       for _ in 0..<Int.random(in: 0...1_000) { sched_yield() }
-    }
+    } while ContinuousClock.now < end
   default: return false
   }
   return true

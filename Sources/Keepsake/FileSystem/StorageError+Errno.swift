@@ -137,7 +137,8 @@ extension StorageError {
   /// What is mounted in the place of a directory is not the store's.
   static func mountInTheWay(_ path: String, _ operation: String) -> StorageError {
     StorageError(
-      .misuse, operation: operation, path: path, reason: "another file system is mounted here",
+      .accessDenied, operation: operation, path: path,
+      reason: "another file system is mounted here",
       remedy: "Unmount it first.")
   }
 

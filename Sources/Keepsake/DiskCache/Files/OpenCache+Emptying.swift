@@ -42,7 +42,10 @@ extension OpenCache {
     for number in numbers {
       do throws(StorageError) {
         let fileNames = try fileNames(inSubdirectory: number)
-        if fileNames.isEmpty { try unlinkIfLink(EntryName.directoryName(number)) }
+        if fileNames.isEmpty {
+          try unlinkIfLink(EntryName.directoryName(number))
+          try requireOwn(number)
+        }
         for fileName in fileNames {
           guard let name = entryName(fileName, inSubdirectory: number) else { continue }
           // A sidecar goes with its payload.

@@ -250,7 +250,10 @@ extension OpenCache {
 
   private func recordUse(of name: EntryName, _ entry: VerifiedEntry) {
     // Fails if this process may only read; the uses of other processes then decide.
-    _ = try? FileSystem.touch(name.sidecarPath, in: directory)
+    do throws(StorageError) {
+      try requireOwn(name.directory)
+      _ = try FileSystem.touch(name.sidecarPath, in: directory)
+    } catch {}
     verifiedEntries.setLastRecordedUse(entry.lastUsed, of: name)
   }
 }

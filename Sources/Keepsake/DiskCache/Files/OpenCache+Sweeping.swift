@@ -70,12 +70,15 @@ extension OpenCache {
     return numbers
   }
 
-  /// The names in a subdirectory, without those of directories in it; none if it is missing, or a
-  /// link or a file in its place.
+  /// The names in a subdirectory, without those of directories in it; none if it is missing, or if
+  /// a link, a mount or a file is in its place.
   func fileNames(inSubdirectory number: Int) throws(StorageError) -> Set<String> {
     var names: Set<String> = []
     do throws(StorageError) {
       let path = EntryName.directoryName(number)
+      if try FileSystem.status(path, in: directory, followsLinks: false)?.isMountPoint == true {
+        return []
+      }
       try FileSystem.scan(path, in: directory, followsLinks: false) { entry throws(StorageError) in
         if try entry.kind() != .directory { names.insert(String(cString: entry.rawName)) }
       }

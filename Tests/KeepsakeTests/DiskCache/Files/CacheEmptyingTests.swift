@@ -14,30 +14,6 @@ import Testing
 
   private func store() -> DiskCache.Store { directory.cache(failures: failures) }
 
-  /// Puts files into a directory that is not the library's: some have names like those of entries.
-  private func makeForeignFiles(in path: String) throws -> [String] {
-    let names = [
-      "README", "photo.jpg", "notes/one.txt", "notes/ab/YQ", "ab/deep/YQ.meta", ".hidden/x.trash/y",
-      // Names that are only similar to those of emptied subdirectories and temporary files.
-      "cafe.trash/1", ".cafe.trash/2", ".AB.1f.trash/3", ".ab.1f.2.trash/4", ".cafe-1f.tmp",
-      ".550e8400-e29b-41d4-a716-446655440000.tmp", "photos.trash", ".trash/5",
-    ]
-    for name in names {
-      let file = directory.file(path + "/" + name)
-      try FileManager.default.createDirectory(
-        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
-      try Data("mine".utf8).write(to: file)
-    }
-    return names.map { path + "/" + $0 }
-  }
-
-  private func expectPresent(_ files: [String], _ comment: Comment) throws {
-    for file in files {
-      let path = directory.file(file).path
-      #expect(FileManager.default.fileExists(atPath: path), "\(comment): \(file)")
-    }
-  }
-
   private func fill(_ store: DiskCache.Store) throws {
     for key in 0..<40 { try store.set(Data(repeating: 7, count: 500), forKey: "k\(key)") }
   }
@@ -88,12 +64,12 @@ import Testing
     try waitForTrash(in: path)
     let number = subdirectory.lastPathComponent
     let others = ["README", "notes/one.txt", number + "/mine.txt", number + "/inner/deep.txt"]
-    try expectPresent(others.map { Self.cachePath + "/" + $0 }, "beside")
+    try directory.expectPresent(others.map { Self.cachePath + "/" + $0 }, "beside")
   }
 
   /// People move caches to another disk, and leave a link.
   @Test func aLinkedCacheIsEmptiedInPlace() throws {
-    let foreign = try makeForeignFiles(in: "disk")
+    let foreign = try directory.makeForeignFiles(in: "disk")
     try FileManager.default.createDirectory(
       at: directory.file("caches"), withIntermediateDirectories: true)
     let link = directory.file(Self.cachePath).path
@@ -104,14 +80,14 @@ import Testing
       try fill(store)
       #expect(try other.get("k1") != nil)
       if round == 0 { try store.removeAll() } else { _ = try self.store().removeAll() }
-      try expectPresent(foreign, "round \(round)")
+      try directory.expectPresent(foreign, "round \(round)")
       try expectEmptied([store, other, self.store()])
       #expect(try FileSystem.status(link, followsLinks: false)?.isSymbolicLink == true)
     }
     store.sizeLimit = 20_000
     try fill(store)
     try store.removeExpired()
-    try expectPresent(foreign, "after evictions and a sweep")
+    try directory.expectPresent(foreign, "after evictions and a sweep")
   }
 
   @Test(.enabled(if: getuid() == 0, "mounting needs root"))
@@ -120,7 +96,7 @@ import Testing
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     guard mount("tmpfs", path, "tmpfs", 0, "size=4m") == 0 else { return }
     defer { umount2(path, 2) }
-    let foreign = try makeForeignFiles(in: Self.cachePath)
+    let foreign = try directory.makeForeignFiles(in: Self.cachePath)
     let (store, other) = (store(), store())
     try fill(store)
     // Pieces are not written to the file system above.
@@ -129,7 +105,7 @@ import Testing
     try store.set(contentsOf: file, forKey: "k0")
     #expect(try other.get("k0")?.count == 10_000)
     try store.removeAll()
-    try expectPresent(foreign, "a mount")
+    try directory.expectPresent(foreign, "a mount")
     try expectEmptied([store, other, self.store()])
     #expect(try FileSystem.status(path)?.isMountPoint == true)
   }
@@ -147,7 +123,7 @@ import Testing
         + ["cache-clear", "1"], mergesErrors: true)
     let said = peer.finish()
     #expect(said == "" && peer.exitStatus == 0, "\(said)")
-    try expectPresent(["x/README"], "another user")
+    try directory.expectPresent(["x/README"], "another user")
     try expectEmptied([store, directory.ownCache("x", failures: failures)])
   }
 
@@ -182,19 +158,19 @@ import Testing
   @Test func trashThatIsALinkIsNotFollowed() throws {
     let store = store()
     try fill(store)
-    let foreign = try makeForeignFiles(in: "foreign")
+    let foreign = try directory.makeForeignFiles(in: "foreign")
     let trash = directory.file(Self.cachePath + "/.ab.00000000000000ff.trash").path
     try FileManager.default.createSymbolicLink(
       atPath: trash, withDestinationPath: directory.file("foreign").path)
     try self.store().removeExpired()
-    try expectPresent(foreign, "a link")
+    try directory.expectPresent(foreign, "a link")
     #expect(try FileSystem.status(trash, followsLinks: false) == nil)
     #expect(try store.keys().count == 40)
     // Deleting a tree does not start at a link either.
     try FileManager.default.createSymbolicLink(
       atPath: trash, withDestinationPath: directory.file("foreign").path)
     expectFailure(.accessDenied) { try FileSystem.removeTree(trash) }
-    try expectPresent(foreign, "removeTree")
+    try directory.expectPresent(foreign, "removeTree")
   }
 
   @Test func aRemovalThatWasKilledIsFinishedByTheNextSweep() throws {

@@ -110,4 +110,36 @@ import Testing
       failures.all.contains { $0.operation == "DiskCache.evict" && $0.path == path },
       "\(failures.all)")
   }
+
+  /// Another user's directory, which the process may rename, but neither list nor delete.
+  @Test(.enabled(if: getuid() == 0, "becoming another user needs root"), .multiprocess)
+  func allOtherEntriesAreRemoved() throws {
+    let home = try TemporaryDirectory(isQuick: true)
+    try #require(chown(home.path, 1_234, 1_234) == 0)
+    func run(_ words: [String]) throws -> String {
+      let user = ["--reuid=1234", "--regid=1234", "--clear-groups"]
+      let peer = try Child(
+        "setpriv", user + [Peer.executable, home.path] + words, mergesErrors: true)
+      let said = peer.finish()
+      #expect(peer.exitStatus == 0, "\(said)")
+      return said
+    }
+    #expect(try run(["cache-set"] + keys) == "")
+    let (cache, name) = (home.file("x").path, FileSystem.name(of: path))
+    let taken = cache + "/" + name
+    try #require(chown(taken, 0, 0) == 0 && chmod(taken, 0o700) == 0)
+    let taking = try #require(try FileSystem.status(taken))
+
+    var said = [try run(["cache-clear", "0"])]
+    let other = try #require(keys.first { !unreadable.contains($0) })
+    said.append(try run(["cache-set", other]))
+    // It may have another name by then.
+    let isSaid = [taken, cache + "/." + name + "."].contains { said.joined().contains($0) }
+    #expect(isSaid, "what was not removed is said: \(said)")
+    let directories = try FileSystem.list(cache).map { cache + "/" + $0 }.filter { path in
+      let status = try FileSystem.status(path)
+      return status?.isDirectory == true && status?.isSameFile(as: taking) == false
+    }
+    #expect(try directories.flatMap { try FileSystem.list($0) }.count == 2, "one entry")
+  }
 }
