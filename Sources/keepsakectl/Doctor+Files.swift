@@ -30,7 +30,8 @@ extension Doctor {
       let path = try path(name, in: folder)
       guard let status = Self.status(of: path) else { continue }
       if status.st_uid != directoryStatus.st_uid {
-        let command = "chown --reference=\(Self.quoted(directory)) \(Self.quoted(path))"
+        let command =
+          "chown -h --reference=\(Self.quoted(directory)) \(Self.quoted(path))"
         note(path, "its owner differs from its directory's", "Run as root: \(command)")
       } else if status.st_mode & S_IFMT != S_IFLNK, status.st_mode & 0o077 != 0 {
         note(path, "other users have access to it", "Run: chmod go= \(Self.quoted(path))")

@@ -1,12 +1,21 @@
 import FoundationEssentials
 import Keepsake
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#endif
+
 extension Doctor {
   mutating func examineSettings() async throws {
     guard let settings else { return }
     // The app may keep its own files in the same directory.
     let names = try settings.list(includingHidden: true)
     try examinePermissions(of: settings, names.filter { $0.contains(".jsonl") })
+    for name in names where name.hasSuffix(".jsonl") {
+      try noteBrokenLink(path(name, in: settings))
+    }
     for name in names where !name.hasSuffix(".tmp") {
       guard let kept = Self.keptFiles.first(where: { name.contains(".jsonl.\($0.kind)") }) else {
         continue
@@ -31,6 +40,23 @@ extension Doctor {
         }
       }
     }
+  }
+
+  /// Notes a link that leads nowhere, not even to where a set could make a file.
+  private mutating func noteBrokenLink(_ link: String) {
+    var target = link
+    // As many as the kernel follows.
+    for _ in 0..<40 {
+      guard let next = try? FileManager.default.destinationOfSymbolicLink(atPath: target) else {
+        let directory = URL(filePath: target).deletingLastPathComponent()
+        if access(directory.path(percentEncoded: false), F_OK) == 0 { return }
+        return note(
+          link, "the link leads to a directory that is missing, so no value can be set",
+          "Restore that directory, or remove the link.")
+      }
+      target = URL(filePath: next, relativeTo: URL(filePath: target)).path(percentEncoded: false)
+    }
+    note(link, "the link leads to itself", "Remove the link.")
   }
 
   /// The files that the library keeps beside a suite, so that no values are lost.
