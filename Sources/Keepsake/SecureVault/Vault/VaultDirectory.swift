@@ -164,9 +164,10 @@ final class VaultDirectory: VaultStorage {
     let path = paths.header
     let bytes = try header.bytesToStore(path: path)
     try FileSystem.removeStaleTemporaryFiles(for: path)
+    // Never wider than the file that it replaces.
+    let newMode = try mode & 0o666 & (FileSystem.status(path)?.mode ?? mode)
     let isInPlace = try bytes.withBytes { bytes throws(StorageError) in
-      try FileSystem.write(
-        bytes, to: path, mode: mode & 0o666, durable: true, replacing: !isFirst)
+      try FileSystem.write(bytes, to: path, mode: newMode, durable: true, replacing: !isFirst)
     }
     guard isInPlace, let file = try File.openIfPresent(path) else {
       throw StorageError(

@@ -278,6 +278,26 @@ import Testing
     #expect(try stage.secrets() == ["c": "restored"])
   }
 
+  /// The copy of a large vault may take longer than the ten minutes after which others are swept.
+  @Test(arguments: [true, false]) func aRunningRestoreIsNotSwept(isErased: Bool) throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let running = try stage.vault.prepareRestore(
+      from: stage.backup.file("vault").path, keyFile: stage.backup.file("vault.key").path)
+    let staged = try stage.directory.temporaries()
+    #expect(staged.count == 1)
+    try anHourLater {
+      if isErased {
+        try stage.directory.secrets().eraseVault()
+      } else {
+        #expect(try stage.restore() != nil)
+      }
+    }
+    #expect(try stage.directory.temporaries() == staged)
+    let kept = try running.commit()
+    #expect((kept == nil) == isErased)
+    #expect(try stage.secrets() == ["c": "restored"])
+  }
+
   @Test func erasingReportsWhatItDoesNotRemove() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
     let link = stage.directory.file("vault.replaced-9999999999").path
