@@ -29,6 +29,16 @@ private func forbidRenamesAcrossDirectories() -> Int32 {
   return syscall(446, UnsafeRawPointer(bitPattern: rules), 0, 0, 0) == 0 ? 0 : errno
 }
 
+/// Waits until work in the background has had this effect; false after ten minutes.
+private func eventually(_ condition: () -> Bool) -> Bool {
+  let deadline = ContinuousClock.now + .seconds(600)
+  while !condition() {
+    if ContinuousClock.now > deadline { return false }
+    usleep(2_000)
+  }
+  return true
+}
+
 /// The calls, by their names in failures. Each goes on from those before it.
 private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
   let (secrets, others) = (SecureVault.shared, SecureVault.service("other"))
@@ -66,6 +76,17 @@ private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
     ("settings removeAll", { try settings.removeAll() }),
     ("settings restore", { _ = try settings.prepareRestore(from: backup + ".jsonl").commit() }),
     ("settings get", { try require(settings.int("k") == 1_999, "another value") }),
+    (
+      "settings compaction",
+      {
+        let settings = Defaults.suite(Defaults.Suite("compacted", in: directory))
+        let file = directory.appending(path: "compacted.jsonl")
+        let text = String(repeating: "x", count: 50_000)
+        for _ in 0..<4 { try settings.set(text, forKey: "k") }
+        let isCompacted = eventually { (try? Data(contentsOf: file).count) ?? .max < 150_000 }
+        try require(isCompacted, "not compacted")
+      }
+    ),
     ("engine set", { try Defaults.suite("files").set(1, forKey: "k") }),
     ("cache set", { try cache.set("a", forKey: "a", expiry: .days(1)) }),
     ("cache replace", { try cache.set("b", forKey: "a", tags: ["etag": "1"], durable: true) }),
@@ -75,6 +96,15 @@ private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
     ("cache set file", { try cache.set(contentsOf: source, forKey: "file") }),
     ("cache replace file", { try cache.set(contentsOf: source, forKey: "file") }),
     ("cache get file", { try require(cache.get("file")?.count == 3_000_000, "another value") }),
+    (
+      "cache eviction",
+      {
+        cache.sizeLimit = 40_000
+        for index in 0..<20 { try cache.set(Data(count: 100), forKey: "\(index)") }
+        let isEvicted = eventually { (try? cache.totalSize) ?? .max <= 40_000 }
+        try require(isEvicted, "not evicted")
+      }
+    ),
     ("cache removeExpired", { _ = try cache.removeExpired() }),
     ("cache removeAll", { try cache.removeAll() }),
     ("cache get removed", { try require(cache.get("a") == nil, "still there") }),
@@ -85,9 +115,40 @@ private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
     ("folder move", { try files.move("a/a", to: "d/a") }),
     ("folder move directory", { try files.move("d", to: "e/d") }),
     ("folder adopt", { try files.adopt(files.url("e/d/a"), as: "f/a") }),
+    ("folder adopt from outside", { try files.adopt(source, as: "g/source") }),
+    (
+      "folder save chunks",
+      {
+        try blocking {
+          let chunks = AsyncStream { continuation in
+            for byte in [1, 2] as [UInt8] { continuation.yield([byte]) }
+            continuation.finish()
+          }
+          try await files.save(chunks: chunks, as: "h/chunks")
+        }
+      }
+    ),
     ("folder load", { try require(files.load("f/a") == "b", "another value") }),
     ("folder delete", { try files.delete("b") }),
     ("folder clear", { try files.clear() }),
+    // Last, because a write waits until a file that has just been made is settled.
+    (
+      "settings repair",
+      {
+        let damaged = Defaults.suite(Defaults.Suite("damaged", in: directory))
+        try damaged.set(3, forKey: "c")
+        try require(damaged.int("b") == 2, "another value")
+      }
+    ),
+    (
+      "settings fill",
+      {
+        let alone = Defaults.suite(Defaults.Suite("alone", in: directory))
+        try alone.set(1, forKey: "a")
+        try alone.removeAll()
+        try alone.set(2, forKey: "b")
+      }
+    ),
   ]
 }
 
@@ -95,15 +156,24 @@ private struct Unexpected: Error {
   let text: String
 }
 
-/// Runs the command if it is "confined", which prints the calls that fail; false otherwise.
+/// Runs a command of a confined process; false if it is another command.
 func runSandboxCommand(_ words: [String], in directory: URL) -> Bool {
-  guard words[0] == "confined" else { return false }
+  guard ["confined", "confined-run"].contains(words[0]) else { return false }
   // Threads that start later are confined as well.
   let code = forbidRenamesAcrossDirectories()
   if code != 0 {
     printLine("unavailable \(code)")
-    return true
+  } else if words[0] == "confined" {
+    printFailingCalls(directory)
+  } else {  // PROGRAM [ARGUMENT …]: becomes another program
+    var arguments: [UnsafeMutablePointer<CChar>?] = words.dropFirst().map { strdup($0) } + [nil]
+    execv(words[1], &arguments)
+    exit(1)
   }
+  return true
+}
+
+private func printFailingCalls(_ directory: URL) {
   mkdir(directory.path + "/from", 0o700)
   mkdir(directory.path + "/to", 0o700)
   let isRefused = rename(directory.path + "/from", directory.path + "/to/x") != 0
@@ -113,5 +183,4 @@ func runSandboxCommand(_ words: [String], in directory: URL) -> Bool {
     do { try call() } catch { printLine("\(name): \(error)") }
   }
   printLine("done")
-  return true
 }

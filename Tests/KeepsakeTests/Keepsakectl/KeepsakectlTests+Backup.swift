@@ -339,6 +339,62 @@ extension KeepsakectlTests {
     #expect(try files(in: disk.path) == before)
   }
 
+  /// Each suite and the vault have their old or their new state, and what was replaced is kept.
+  @Test func aKilledRestoreLosesNothing() throws {
+    try fill()
+    #expect(try run("backup", app, backup).status == 0)
+    let start = ContinuousClock.now
+    #expect(try run("restore", app, backup, "--replace").status == 0)
+    let duration = ContinuousClock.now - start
+    func keptNames() throws -> Set<String> {
+      let directories = [path("config/\(app)"), path("data/\(app)")]
+      let names = try directories.flatMap { try FileSystem.list($0) }
+      return Set(names.filter { $0.contains(".replaced-") })
+    }
+    let kills = Coverage.count("KEEPSAKE_KILLS", sample: 10, complete: 200)
+    for number in 0..<kills {
+      let comment: Comment = "kill \(number)"
+      let failures = Failures()
+      let before = scope(inspector, failures)
+      try before.defaults(.standard).set("light", forKey: "theme")
+      try before.vault(.standard).set("0000", forKey: "pin")
+      before.close()
+      let names = try keptNames()
+      let restore = try Child(
+        inspector.path, ["restore", app, backup, "--replace"], environment: inspector.environment,
+        startsSession: true)
+      waitForARandomMoment(upTo: duration)
+      restore.killAndWait()
+
+      let after = scope(inspector, failures)
+      defer { after.close() }
+      let kept = try keptNames().subtracting(names)
+      let theme = try after.defaults(.standard).string("theme")
+      #expect(theme == "light" || theme == "dark", comment)
+      if theme == "dark" {
+        let copies = kept.filter { $0.hasPrefix("standard.jsonl.replaced-") }
+        #expect(try copies.map { try self.theme(inCopy: $0) } == ["light"], comment)
+      }
+      #expect(try after.defaults("team").get("numbers") == [1, 2], comment)
+      let pin = try after.vault(.standard).get("pin")
+      #expect(pin == "0000" || pin == "7734", comment)
+      let isVaultKept = kept.contains { $0.hasPrefix("vault.replaced-") }
+      #expect(pin == "0000" || isVaultKept, comment)
+      #expect(failures.all.isEmpty, "\(comment): \(failures.all)")
+    }
+    #expect(try run("restore", app, backup, "--replace").status == 0)
+    #expect(try run("settings", "get", app, "theme").text == "\"dark\"\n")
+    #expect(try run("vault", "show", app, "pin", "--reveal").text == "7734")
+    print("proof: kills, restores: \(kills)")
+  }
+
+  /// A setting in a copy that a restore has kept.
+  private func theme(inCopy name: String) throws -> String? {
+    let copy = try TemporaryDirectory(isQuick: true)
+    try copy.write(directory.bytes(of: "config/\(app)/\(name)"), to: TemporaryDirectory.journal)
+    return try copy.store().string("theme")
+  }
+
   /// Programs write, and rotate the vault's keys, while backups are made and restored.
   @Test func backsUpAndRestoresBesideRunningPrograms() throws {
     let failures = Failures()

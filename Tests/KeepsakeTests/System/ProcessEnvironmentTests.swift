@@ -46,24 +46,26 @@ import Testing
     #expect(try FileSystem.list(home.path).count == 1)
   }
 
-  /// The caller would choose which files a program with the rights of another user reads and
-  /// writes.
-  @Test(.enabled(if: geteuid() == 0, "only root can make a program of another user's"))
-  func aSetUserIDProgramIgnoresItsCallersDirectories() throws {
+  /// The caller would choose which files a program with the rights of another user or group reads
+  /// and writes. Its effective user has no home.
+  @Test(
+    .enabled(if: geteuid() == 0, "only root can make a program of another user's"),
+    arguments: [(mode: 0o4755, caller: "12345"), (0o2755, "65534")])
+  func aSetIDProgramIgnoresItsCallersDirectories(_ program: (mode: mode_t, caller: String)) throws {
     let home = try TemporaryDirectory()
-    let program = try home.copyProgram(Peer.builtProduct("keepsakectl").path, as: "program")
-    try #require(chown(program, 65_534, 65_534) == 0 && chmod(program, 0o4755) == 0)
+    let path = try home.copyProgram(Peer.builtProduct("keepsakectl").path, as: "program")
+    try #require(chown(path, 65_534, 65_534) == 0 && chmod(path, program.mode) == 0)
     try #require(chmod(home.path, 0o777) == 0)
     let environment = Dictionary(
       uniqueKeysWithValues: ["HOME", "XDG_CONFIG_HOME", "CONFIGURATION_DIRECTORY"].map {
         ($0, home.path + "/planted")
       })
-    let command = ["--reuid", "12345", "--regid", "12345", "--clear-groups", program]
+    let command = ["--reuid", program.caller, "--regid", "12345", "--clear-groups", path]
     let child = try Child(
       "/usr/bin/setpriv", command + ["settings", "set", "com.example.app", "size", "16"],
       environment: environment, mergesErrors: true)
     let output = child.finish()
-    // On a file system without set-user-ID bits, the program has the rights of its caller.
+    // On a file system without these bits, the program has the rights of its caller.
     if output.isEmpty { return }
     #expect(child.exitStatus != 0 && output.contains("/nonexistent"), "\(output)")
     #expect(try FileSystem.list(home.path) == ["program"])

@@ -10,12 +10,15 @@ extension OneAtATime {
   @Suite(.timeLimit(.minutes(20))) struct AtRestTests {
     enum Situation: CaseIterable {
       case untouched, emptied, cut, halfHeader, zeros, foreign, newerVersion, unfinishedRecord
-      case damaged, restored, marked, deleted, replacedByDirectory
+      case damaged, restored, marked, deleted, replacedByDirectory, replacedByPipe
+      case linkToNothing, mountedAlone
+
+      static let possibleCases = allCases.filter { $0 != .mountedAlone || HazardTests.canMount }
 
       /// Whether a program that starts now can set values.
       var isWritable: Bool {
         switch self {
-        case .foreign, .newerVersion, .replacedByDirectory: false
+        case .foreign, .newerVersion, .replacedByDirectory, .replacedByPipe: false
         default: true
         }
       }
@@ -46,6 +49,18 @@ extension OneAtATime {
           try remove(TemporaryDirectory.journal, directory)
           try FileManager.default.createDirectory(
             at: directory.file(TemporaryDirectory.journal), withIntermediateDirectories: false)
+        case .replacedByPipe:
+          try remove(TemporaryDirectory.journal, directory)
+          try #require(mkfifo(directory.file(TemporaryDirectory.journal).path, 0o600) == 0)
+        case .linkToNothing:
+          try remove(TemporaryDirectory.journal, directory)
+          try directory.link(TemporaryDirectory.journal, to: "missing")
+        case .mountedAlone:
+          let (host, path) = (
+            directory.file("host").path, directory.file(TemporaryDirectory.journal).path
+          )
+          try directory.write(journal, to: "host")
+          try #require(mount(host, path, nil, UInt(MS_BIND), nil) == 0)
         case .marked:
           var bytes = journal
           bytes.replaceSubrange(
@@ -87,10 +102,26 @@ extension OneAtATime {
       return counts
     }
 
+    /// Waits until a process makes no wake-ups for a while. A busy machine takes longer for that.
+    private static func expectSleep(of process: pid_t) throws {
+      var (before, after) = (["": 0], [:] as [String: Int])
+      for _ in 0..<100 where before != after {
+        before = try wakeUps(of: process)
+        BackgroundThread.sleep(for: .milliseconds(1_200))
+        after = try wakeUps(of: process)
+      }
+      #expect(before == after)
+    }
+
     /// All at the same time, each in a process of its own.
     @Test func followersSleepUntilSomethingChanges() throws {
       var followers: [(situation: Situation, TemporaryDirectory, Child)] = []
-      for situation in Situation.allCases {
+      defer {
+        for (situation, directory, _) in followers where situation == .mountedAlone {
+          umount2(directory.file(TemporaryDirectory.journal).path, Int32(MNT_DETACH))
+        }
+      }
+      for situation in Situation.possibleCases {
         let directory = try TemporaryDirectory()
         let store = directory.store()
         for number in 1...3 { try store.set(number, forKey: "k\(number)") }
@@ -131,15 +162,20 @@ extension OneAtATime {
       try file.overwrite(rest.span.bytes, at: end)
       #expect(try directory.store().int("k") == 1, "the record is not published")
       holder.killAndWait()
-      var (before, after) = (["": 0], [:] as [String: Int])
-      for _ in 0..<100 where before != after {
-        before = try Self.wakeUps(of: follower.identifier)
-        BackgroundThread.sleep(for: .milliseconds(1_200))
-        after = try Self.wakeUps(of: follower.identifier)
-      }
-      #expect(before == after)
+      try Self.expectSleep(of: follower.identifier)
       try directory.store().set(7, forKey: "k")
       #expect(follower.prints("7"))
+    }
+
+    /// It only watches where the path leads.
+    @Test func aProcessThatOnlyReadsSleeps() throws {
+      let directory = try TemporaryDirectory()
+      try directory.store().set(1, forKey: "k")
+      let reader = try Peer.start(directory, "serve")
+      #expect(try reader.ask("get k") == "1")
+      try Self.expectSleep(of: reader.identifier)
+      try directory.store().set(7, forKey: "k")
+      #expect(try reader.ask("get k") == "7")
     }
   }
 }

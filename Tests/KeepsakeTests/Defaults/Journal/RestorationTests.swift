@@ -56,12 +56,14 @@ import Testing
       .overwrite(Array(bytes).span.bytes, at: position)
   }
 
-  /// The keys of the values that were kept.
-  private func keptKeys() throws -> Set<String> {
+  /// A store of the values that were kept.
+  private func keptValues() throws -> Defaults.Store {
     let copy = try TemporaryDirectory(isQuick: true)
     try copy.write(directory.bytes(of: Self.previous), to: Self.journal)
-    return try Set(copy.store().keys())
+    return copy.store()
   }
+
+  private func keptKeys() throws -> Set<String> { try Set(keptValues().keys()) }
 
   private func expectKept(_ keys: Set<String>) throws {
     waitUntil("the loss is reported") {
@@ -105,6 +107,34 @@ import Testing
       #expect(try reader.keys() == ["new"])
     }
     try expectKept(["k0", "k1", "k2"])
+  }
+
+  /// As with `: > file`. The program that writes next knows none of the values.
+  @Test(.multiprocess) func aFollowerKeepsTheValuesOfAnEmptiedFile() throws {
+    let follower = try Peer.start(directory, "hazards")
+    for request in ["set settings a old", "set settings k first", "follow k"] {
+      try #require(try follower.ask(request) == "ok")
+    }
+    let path = directory.file(Self.journal).path
+    let shell = try Child("/bin/sh", ["-c", ": > \"$0\"", path], mergesErrors: true)
+    #expect(shell.finish() == "")
+    let writer = try Peer.start(directory, "hazards")
+    #expect(try writer.ask("set settings k second") == "ok")
+    #expect(writer.finish() == "")
+    var (reports, isChanged): ([String], Bool) = ([], false)
+    while !isChanged || reports.isEmpty {
+      let line = try #require(follower.line())
+      if line.hasPrefix("report ") { reports.append(line) }
+      if line == "changed second" { isChanged = true }
+    }
+    let kept = try keptValues()
+    #expect(try Set(kept.keys()) == ["a", "k"])
+    #expect(try kept.string("a") == "old" && kept.string("k") == "first")
+    #expect(try follower.ask("get settings a") == "nil")
+    #expect(try follower.ask("get settings k") == "second")
+    #expect(follower.finish() == "")
+    #expect(reports.count == 1 && reports[0].contains(directory.file(Self.previous).path))
+    #expect(try directory.names() == [Self.journal, Self.previous])
   }
 
   @Test func aForeignFileIsAnErrorOnceItHasSettled() throws {

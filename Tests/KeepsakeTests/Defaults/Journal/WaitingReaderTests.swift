@@ -83,6 +83,40 @@ extension OneAtATime {
       #expect(try directory.bytes(of: TemporaryDirectory.journal) != bytes)
     }
 
+    /// Until what another program has left of the file has settled, a reader has what it knows.
+    @Test(arguments: [false, true], [false, true])
+    func readsATruncatedFile(_ isEmptied: Bool, _ isKnown: Bool) throws {
+      try directory.store().set(2, forKey: "b")
+      let journal = journal()
+      journal.lookOnlyWhenUsed()
+      if isKnown { #expect(try journal.value(forKey: "b") == .int(2)) }
+      let holder = try holdLock()
+      let path = directory.file(TemporaryDirectory.journal).path
+      let size = try #require(try FileSystem.status(path)).size
+      try #require(truncate(path, isEmptied ? 0 : off_t(size - 5)) == 0)
+      let change = try #require(try FileSystem.status(path, withTimes: true)).changed
+      let hasRead = startThread {
+        Self.recordingErrors { () throws in
+          let rest: StoredValue? = isEmptied ? nil : .int(1)
+          try WallClock.$fixed.withValue(change) { () throws in
+            #expect(try journal.value(forKey: "a") == (isKnown ? .int(1) : rest))
+            #expect(try journal.value(forKey: "b") == (isKnown ? .int(2) : nil))
+          }
+          try anHourLater { () throws in
+            #expect(try journal.value(forKey: "a") == rest)
+            // The word of a file that was cut off is as before, so only an event or a set tells.
+            let isTold = isEmptied || !isKnown
+            #expect(try journal.value(forKey: "b") == (isTold ? nil : .int(2)))
+          }
+        }
+      }
+      hasRead.wait()
+      #expect(holder.isRunning)
+      holder.finish()
+      try anHourLater { try journal.set(.int(3), forKey: "c") }
+      #expect(try journal.value(forKey: "c") == .int(3) && directory.store().int("c") == 3)
+    }
+
     /// A writer that opens a cache makes the words of its ledger, under that file's lock.
     @Test func readsACacheBesideAThreadThatOpensItForWriting() throws {
       let store = directory.cache()
