@@ -165,7 +165,13 @@ extension Journal {
       }
       try lock(handle, wait)
       var isKept = false
-      defer { if !isKept { handle.unlock() } }
+      defer {
+        if !isKept {
+          handle.unlock()
+          // A repair may have replaced the journal before it failed.
+          if let current = writer.handle, current !== handle { current.unlock() }
+        }
+      }
       let validity = try file.withLock { file throws(StorageError) in
         defer { followUp.take(&file) }
         return try file.validate(handle)
@@ -246,7 +252,9 @@ extension Journal {
     }
     switch repair {
     case nil, .damaged(nil): return true
-    case .damaged: followUp.damage = repairDamage(&writer)
+    case .damaged:
+      followUp.damage = repairDamage(&writer)
+      if let failure = followUp.damage, file.withLock({ $0.isUnfinished }) { throw failure }
     case .rewrite:
       do throws(StorageError) {
         try rewrite(&writer)

@@ -153,7 +153,7 @@ extension Journal {
   /// Writes the contents of the new file into the old one, which has to stay the same file.
   ///
   /// The new file is kept beside it meanwhile. A file with the new id and without a word is
-  /// unfinished, and whoever reads it uses the new one.
+  /// unfinished, and its readers and the next writer use the new one.
   ///
   /// - Returns: The old file with its new contents.
   private func fill(
@@ -161,12 +161,11 @@ extension Journal {
     _ id: UInt64, end: Int
   ) throws(StorageError) -> JournalHandle {
     let bytes = try new.file.read(from: 0, count: end)
-    try location.removeNextJournals()
-    let path = try location.nextPath(id: id)
-    try temporary.leave(at: path)
+    try temporary.leave(at: location.nextPath(id: id))
     try synchronizeDirectory()
     try overwrite(old, with: bytes)
-    try FileSystem.unlink(path)
+    // Not before the file is complete, or another killed writer's would be missing.
+    try location.removeNextJournals(id: id)
     return try publish(new.word, in: old)
   }
 

@@ -73,7 +73,7 @@ struct JournalFile: ~Copyable {
   /// Whether it is watched for observers.
   private(set) var isFollowed = false
   /// Whether the values are those of a journal that a writer has not written into the file.
-  private var isUnfinished = false
+  private(set) var isUnfinished = false
   /// When to look again for records that are not published yet.
   var publicationPause = Duration.milliseconds(10)
   /// Why the last check for changes failed, so that the same failure is reported once.
@@ -280,8 +280,8 @@ struct JournalFile: ~Copyable {
       contents.id = id
       // A writer that replaces the file, or was killed while it did, leaves it or another one
       // complete.
-      let isAbandoned = word == .replaced
-      if isAbandoned, let new = try nextJournal(id: id, for: status, isLocked: isLocked) {
+      let isBeingReplaced = word == .replaced
+      if isBeingReplaced, let new = try nextJournal(id: id, for: status, isLocked: isLocked) {
         contents.bytes = new
         contents.isInOtherFile = true
       }
@@ -293,9 +293,11 @@ struct JournalFile: ~Copyable {
           from: JournalFormat.headerSize, seed: id
         ) { contents.records.append($0) }
       }
-      if !isIntact || end == nil && !isAbandoned && contents.damage == 0 { contents.damage += 1 }
+      if !isIntact || end == nil && !isBeingReplaced && contents.damage == 0 {
+        contents.damage += 1
+      }
       contents.isComplete = contents.damage == 0 && end != nil
-      if isAbandoned, isLocked { contents.isComplete = contents.damage == 0 }
+      if isBeingReplaced, isLocked { contents.isComplete = contents.damage == 0 }
     case .incomplete:
       // An empty file is not damage: the user may have emptied it. Any other file had a complete
       // header before it got its name.
@@ -487,6 +489,7 @@ struct JournalFile: ~Copyable {
     self.id = id
     self.end = end
     repair = nil
+    isUnfinished = false
     damagedFile = nil  // a later file may have its inode number
     hasUnpublishedBytes = false
     validatedWord = JournalWord(id: id, end: end)

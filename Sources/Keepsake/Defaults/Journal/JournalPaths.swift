@@ -29,24 +29,28 @@ struct JournalPaths: Sendable {
   ///
   /// - Parameter status: That of the file.
   func nextJournal(id: UInt64, for status: FileStatus) throws(StorageError) -> [UInt8]? {
-    guard let file = try File.openIfPresent(nextPath(id: id)) else { return nil }
-    let found = try file.status()
-    // In a directory of other users, it must be of somebody who could have written the file itself.
-    guard
+    let path = try nextPath(id: id)
+    // In a directory of other users, it must be of a user who could have written the file itself.
+    guard let found = try FileSystem.status(path, followsLinks: false), found.isRegularFile,
       [0, ProcessEnvironment.userID, status.owner].contains(found.owner)
-        || status.mode & 0o022 != 0
+        || status.mode & 0o002 != 0 || status.mode & 0o020 != 0 && found.group == status.group,
+      let file = try File.openIfPresent(path)
     else { return nil }
     let bytes = try file.read(from: 0, count: found.size)
     let header = bytes.withUnsafeBytes { JournalFormat.header(of: $0) }
     return header == .valid(id: id, isIntact: true) ? bytes : nil
   }
 
-  /// Removes the journals that killed writers have left. The caller has locked the file, which is
-  /// complete.
-  func removeNextJournals() throws(StorageError) {
+  /// Removes the journal with this id, and those that killed writers have left. The caller has
+  /// locked the file, which is complete.
+  func removeNextJournals(id: UInt64) throws(StorageError) {
+    try FileSystem.unlink(nextPath(id: id))
     let target = try target()
     let (directory, prefix) = (FileSystem.parent(of: target), FileSystem.name(of: target))
-    for name in try FileSystem.list(directory) where name.hasPrefix(prefix + Self.nextSuffix) {
+    for name in try FileSystem.list(directory)
+    where name.hasPrefix(prefix + Self.nextSuffix)
+      && Hexadecimal.number(name.dropFirst((prefix + Self.nextSuffix).count)) != nil
+    {
       // One of another user may have to stay.
       try? FileSystem.unlink(directory + "/" + name)
     }

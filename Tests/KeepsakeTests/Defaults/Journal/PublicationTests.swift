@@ -261,6 +261,35 @@ import Testing
     }
     Issue.record("the compaction never ended")
   }
+
+  /// Nor is the copy gone before another one counts. A program that starts finds all values.
+  @Test func whatAKilledWriterHasLeftSurvivesTheNextKill() throws {
+    var combinations = 0
+    for first in 0..<200 {
+      var hasEnded = false
+      for second in stride(from: first % 5, to: 200, by: 5) where !hasEnded {
+        let (directory, store) = try Self.pair()
+        try #require(
+          try FileSystem.link(directory.file(Self.journal).path, to: directory.file("other").path))
+        for number in 0..<20 { try store.set(number, forKey: "b") }
+        guard killing(beforeCall: first, { try? store.journal.compact() }) else {
+          #expect(combinations > 30)
+          return
+        }
+        // Without a copy, the file is complete.
+        guard try directory.names().contains(where: { $0.contains(".next-") }) else { break }
+        combinations += 1
+        hasEnded = !killing(beforeCall: second) {
+          _ = try? anHourLater { try directory.store().set(1, forKey: "c") }
+        }
+        let reader = directory.store()
+        #expect(try reader.int("a") == 1 && reader.int("b") == 19, "\(first), \(second)")
+        try anHourLater { try directory.store().set(2, forKey: "c") }
+        #expect(try reader.int("b") == 19 && reader.int("c") == 2, "\(first), \(second)")
+      }
+    }
+    Issue.record("the compaction never ended")
+  }
 }
 
 extension OneAtATime {
