@@ -12,7 +12,7 @@ final class LockFile: Sendable {
   let status: FileStatus
   private let mapping: SharedMapping
   /// Whether a store through the mapping needs no new block.
-  private let storesWords: Bool
+  let storesWords: Bool
   private let waitingCount = Atomic(0)
 
   private static let wordSize = MemoryLayout<UInt64>.size

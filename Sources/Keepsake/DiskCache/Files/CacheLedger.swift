@@ -2,8 +2,8 @@
 /// up to date together.
 ///
 /// They are words in the lock file beside the cache. Reading one is a memory access; changing one
-/// takes a lock for about a microsecond. A subdirectory whose size may be wrong is marked, and
-/// counted again by the next process that opens the cache.
+/// takes a lock for about a microsecond. A subdirectory whose words may be wrong is marked, and
+/// counted again by the process that has left it so, or the next that opens the cache.
 final class CacheLedger: Sendable {
   let file: LockFile
   private let timeout: Duration
@@ -191,10 +191,15 @@ final class CacheLedger: Sendable {
 
   // MARK: Changing
 
+  /// How long a change waits for the words, whose lock is held for a microsecond, unless its holder
+  /// was stopped. What is not recorded stays marked.
+  private static let longestWait = Duration.milliseconds(100)
+
+  /// - Parameter isUrgent: Whether it waits as long as a write.
   private func change<R>(
-    timeout: Duration? = nil, _ body: () throws(StorageError) -> R
+    isUrgent: Bool = false, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    let timeout = timeout ?? self.timeout
+    let timeout = isUrgent ? timeout : min(timeout, Self.longestWait)
     let wait = Wait(timeout: timeout)
     let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
       try file.requireOpen()
@@ -223,12 +228,23 @@ final class CacheLedger: Sendable {
   /// Marks the size and the expiry of a subdirectory as possibly wrong, until
   /// ``endChange(in:adding:expires:since:)`` has recorded what the caller is about to change. The
   /// mark of a process that is killed or fails in between stays. The key must be locked.
+  ///
+  /// Where there are no marks, the expiry is recorded now.
   @inline(__always)
-  func beginChange(in directory: Int) { file.add(1, at: Word.unrecordedChanges + directory) }
+  func beginChange(in directory: Int, expires: Int64 = .max) throws(StorageError) {
+    if file.storesWords {
+      file.add(1, at: Word.unrecordedChanges + directory)
+    } else {
+      try recordExpiry(expires, in: directory)
+    }
+  }
 
-  /// How long a change waits for the words, whose lock is held for a microsecond, unless its holder
-  /// was stopped. What is not recorded stays marked.
-  private static let longestWait = Duration.milliseconds(100)
+  @inline(never)
+  private func recordExpiry(_ time: Int64, in directory: Int) throws(StorageError) {
+    let (expiry, word) = (UInt64(max(0, time)), Word.storedExpiry + directory)
+    if expiry >= file.word(word) { return }
+    try change { () throws(StorageError) in try publish(min(expiry, file.word(word)), at: word) }
+  }
 
   /// Records that a change has added to the size of a subdirectory, or an entry that expires, and
   /// removes the mark.
@@ -242,7 +258,7 @@ final class CacheLedger: Sendable {
   ) throws(StorageError) {
     let expiry = UInt64(max(0, expires))
     if bytes != 0 || expiry < file.word(Word.storedExpiry + directory) {
-      try change(timeout: min(timeout, Self.longestWait)) { () throws(StorageError) in
+      try change { () throws(StorageError) in
         try record(bytes, expiry, in: directory, since: epoch)
       }
     }
@@ -285,7 +301,7 @@ final class CacheLedger: Sendable {
     try change { () throws(StorageError) in
       var earliest = UInt64(max(0, earliestExpiry(in: directory)))
       // Made a little earlier, so that it differs from what any other scan has published.
-      if earliest < Self.never { earliest -= min(earliest, .random(in: 1...1_000)) }
+      if earliest < Self.never { earliest = max(earliest, 1_001) - .random(in: 1...1_000) }
       try publish(earliest, at: Word.scannedExpiry + directory)
       try publish(Self.never, at: Word.storedExpiry + directory)
       return earliest
@@ -316,7 +332,7 @@ final class CacheLedger: Sendable {
   /// - Parameters:
   ///   - sizeBefore: The size when the count began.
   ///   - knowsExpiries: Whether the expiries were found too, since the count began.
-  /// - Returns: Whether the size now matches the files. Otherwise it is marked.
+  /// - Returns: Whether the size now matches the files. Otherwise it is unknown.
   func endCount(
     of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, knowsExpiries: Bool,
     since epoch: UInt64?
@@ -326,7 +342,7 @@ final class CacheLedger: Sendable {
       let size = size(of: directory)
       let mark = Word.unrecordedChanges + directory
       guard size == sizeBefore else {
-        try file.publish(size.unrecordedChanges &+ 1, at: mark)
+        try publishSize(nil, of: directory)
         return false
       }
       if size.bytes != UInt64(bytes) { try publishSize(UInt64(bytes), of: directory) }
@@ -350,7 +366,7 @@ final class CacheLedger: Sendable {
 
   /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.
   func reset(_ removeFiles: () throws(StorageError) -> Bool) throws(StorageError) {
-    try change { () throws(StorageError) in
+    try change(isUrgent: true) { () throws(StorageError) in
       // The epoch changes first: once any process finds the cache empty, no other one reads the old
       // files. If this process is killed in between, all sizes are unknown.
       var isWritten = try writeWordsUnlessFull(isEmpty: false)
@@ -372,7 +388,7 @@ final class CacheLedger: Sendable {
 
   /// Makes all sizes and expiries unknown, because they do not match the files.
   func invalidate() throws(StorageError) {
-    try change { () throws(StorageError) in try writeWords(isEmpty: false) }
+    try change(isUrgent: true) { () throws(StorageError) in try writeWords(isEmpty: false) }
   }
 
   /// - Parameter epoch: nil for a new one.

@@ -52,11 +52,13 @@ extension FileCache {
   /// Counts the subdirectories again whose sizes may be wrong: an earlier process was killed before
   /// it recorded a change, or this or another one could not record it.
   func countInBackground(_ cache: OpenCache) {
-    cache.isCountDue.store(false, ordering: .relaxed)
     if cache.ledger?.mayBeWrong != true { return }
     inBackground("count") { [self] () throws(StorageError) in
       // While another program holds the ledger, each write comes here.
-      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in try cache.countAgain() }
+      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in
+        cache.isCountDue.store(false, ordering: .relaxed)
+        try cache.countAgain()
+      }
     }
   }
 

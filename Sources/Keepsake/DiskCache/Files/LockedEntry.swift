@@ -35,7 +35,7 @@ struct LockedEntry {
     cache.verifiedEntries.remove(name)
     guard let payload = try fileStatus(name.path) else {
       if try fileStatus(sidecarPath) == nil { return }
-      ledger.beginChange(in: name.directory)
+      try ledger.beginChange(in: name.directory)
       let footprint = try cache.footprint(of: name, size: 0)
       let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
       try FileSystem.unlink(sidecarPath, in: cache.directory)
@@ -43,7 +43,7 @@ struct LockedEntry {
       return endChange(adding: hasNoValue ? -footprint : nil)
     }
     let footprint = try cache.footprint(of: name, size: payload.size)
-    ledger.beginChange(in: name.directory)
+    try ledger.beginChange(in: name.directory)
     // The payload goes first, because a sidecar without one counts as missing.
     try FileSystem.unlink(name.path, in: cache.directory)
     do throws(StorageError) {
@@ -141,7 +141,7 @@ struct LockedEntry {
       if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
       let old = try findReplaced(contents)
       let sidecarSize: Int
-      ledger.beginChange(in: name.directory)
+      try ledger.beginChange(in: name.directory, expires: expires)
       do throws(StorageError) {
         sidecarSize = try write(record, to: file, over: contents, old, isDurable: isDurable)
         try change(old.hasPayload)

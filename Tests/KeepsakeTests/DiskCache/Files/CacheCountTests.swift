@@ -110,7 +110,7 @@ import Testing
     try aSecondAgo { try store.set(1, forKey: "over", expiry: .seconds(0.01)) }
     let before = try FileManager.default.subpathsOfDirectory(atPath: directory.path).sorted()
     let cache = try store.files.openCacheForWriting()
-    cache.ledger?.beginChange(in: EntryName.directory(of: "over"))
+    try cache.ledger?.beginChange(in: EntryName.directory(of: "over"))
     try cache.countAgain()
     #expect(try FileManager.default.subpathsOfDirectory(atPath: directory.path).sorted() == before)
     #expect(try store.removeExpired() == 1)
@@ -122,7 +122,7 @@ import Testing
     let ledger = try #require(cache.ledger)
     let (directory, size) = (EntryName.directory(of: "k"), ledger.totalSize.bytes)
     for _ in 0..<3 {
-      ledger.beginChange(in: directory)
+      try ledger.beginChange(in: directory)
       try ledger.endChange(in: directory, adding: nil, since: cache.epoch)
       #expect(!ledger.totalSize.isKnown)
       try cache.countAgain()

@@ -416,7 +416,7 @@ import Testing
   }
 
   private func record(_ expiry: Int64, in ledger: CacheLedger) throws {
-    ledger.beginChange(in: 7)
+    try ledger.beginChange(in: 7)
     try ledger.endChange(in: 7, adding: 0, expires: expiry, since: ledger.epoch)
   }
 
