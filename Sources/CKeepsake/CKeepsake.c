@@ -204,18 +204,21 @@ int keepsake_open_no_symlinks(int directory, const char *path, int flags) {
 #endif
 }
 
+bool keepsake_mark(int descriptor, int mark) {
 #ifdef F_SETSIG
-// The signal of a descriptor that reports input by signals, which is never asked for.
-static const int mark = 64;
-
-void keepsake_mark(int descriptor) { fcntl(descriptor, F_SETSIG, mark); }
-
-bool keepsake_is_marked(int descriptor) { return fcntl(descriptor, F_GETSIG) == mark; }
+  return fcntl(descriptor, F_SETSIG, mark) == 0;
 #else
-void keepsake_mark(int descriptor) {}
-
-bool keepsake_is_marked(int descriptor) { return false; }
+  return false;
 #endif
+}
+
+bool keepsake_is_marked(int descriptor, int mark) {
+#ifdef F_GETSIG
+  return fcntl(descriptor, F_GETSIG) == mark;
+#else
+  return false;
+#endif
+}
 
 uint64_t keepsake_file_system_type(const char *path) {
 #ifdef __linux__

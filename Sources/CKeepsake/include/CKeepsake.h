@@ -107,10 +107,12 @@ bool keepsake_has_access_list(const char *_Nonnull path);
 int keepsake_open_no_symlinks(int directory, const char *_Nonnull path, int flags);
 
 // Marks a descriptor that has no file of its own by which it could be told from others of its kind.
-void keepsake_mark(int descriptor);
+// The mark is the number of a signal that it will never be asked to send (fcntl(2), F_SETSIG).
+// Returns whether the system can do that.
+bool keepsake_mark(int descriptor, int mark);
 
-// Whether a descriptor was marked.
-bool keepsake_is_marked(int descriptor);
+// Whether a descriptor has that mark.
+bool keepsake_is_marked(int descriptor, int mark);
 
 // The type of the file system of `path`, as statfs(2) identifies it; 0 if it is unknown.
 uint64_t keepsake_file_system_type(const char *_Nonnull path);

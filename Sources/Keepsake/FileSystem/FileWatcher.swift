@@ -99,7 +99,9 @@ final class FileWatcher: Sendable {
       state.watched[watch] = nil
       #if os(Linux)
       // Fails if the file is gone, because then the watch is gone too.
-      if Self.isOwn(state.descriptor) { inotify_rm_watch(state.descriptor, watch) }
+      if keepsake_is_marked(state.descriptor, Mark.events) {
+        inotify_rm_watch(state.descriptor, watch)
+      }
       #endif
     }
     withExtendedLifetime(registration) {}
@@ -163,14 +165,17 @@ final class FileWatcher: Sendable {
   }
 
   private func openEvents(_ state: inout State) -> Bool {
-    if Self.isOwn(state.descriptor) { return true }
+    if keepsake_is_marked(state.descriptor, Mark.events) { return true }
     forgetDescriptor(&state)
     guard !ForkGuard.isForkedChild else { return false }
     guard
       case .success(let descriptor) = openDescriptor(
         .watch, "inotify", { Int(inotify_init1(Int32(IN_CLOEXEC))) })
     else { return false }
-    keepsake_mark(Int32(descriptor))
+    guard keepsake_mark(Int32(descriptor), Mark.events) else {
+      close(Int32(descriptor))
+      return false
+    }
     state.descriptor = Int32(descriptor)
     return true
   }
@@ -184,8 +189,11 @@ final class FileWatcher: Sendable {
     state.watched = [:]
   }
 
-  /// Whether the number is still that of a descriptor which the watcher has opened, and marked.
-  private static func isOwn(_ descriptor: Int32) -> Bool { keepsake_is_marked(descriptor) }
+  /// By which the watcher's descriptors are told from others under their numbers.
+  private enum Mark {
+    static let events: Int32 = 58
+    static let mounts: Int32 = 59
+  }
 
   /// Waits for mounts from now on: what is mounted over a directory hides its files, and inotify
   /// has no event for that.
@@ -199,8 +207,9 @@ final class FileWatcher: Sendable {
         .watch, path, { Int(open(path, O_RDONLY | O_CLOEXEC)) })
     else { return }
     let mounts = Int32(number)
-    keepsake_mark(mounts)
-    if BackgroundThread.start(.watcher, { [self] in waitForMounts(mounts) }) {
+    if keepsake_mark(mounts, Mark.mounts),
+      BackgroundThread.start(.watcher, { [self] in waitForMounts(mounts) })
+    {
       state.mounts = mounts
     } else {
       close(mounts)
@@ -214,7 +223,7 @@ final class FileWatcher: Sendable {
       var wait = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
       while poll(&wait, 1, -1) < 0 { guard errno == EINTR else { return } }
       // The program may have closed it, and then its number may be the program's.
-      let isOpen = Self.isOwn(descriptor)
+      let isOpen = keepsake_is_marked(descriptor, Mark.mounts)
       let handlers = state.withLock { state -> [Handler]? in
         guard state.mounts == descriptor else { return nil }
         if !isOpen { state.mounts = -1 }
@@ -251,7 +260,7 @@ final class FileWatcher: Sendable {
         return !state.hasReader
       }
       if isDone { return }
-      if Self.isOwn(descriptor) {
+      if keepsake_is_marked(descriptor, Mark.events) {
         handleEvents(descriptor)
       } else {
         state.withLock { if $0.descriptor == descriptor { forgetDescriptor(&$0) } }

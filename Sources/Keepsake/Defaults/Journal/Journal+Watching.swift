@@ -113,8 +113,10 @@ extension Journal {
     if observers.isEmpty { watchPath() } else { try watchFile() }
   }
 
-  /// Looks again within a second: no event would tell that the path can be looked at.
+  /// Looks again within a second: no event would tell that the path can be looked at. Without
+  /// observers, the next set looks.
   private func lookAgain(after error: StorageError) {
+    if observers.isEmpty { return file.withLock { $0.endWatch() } }
     reportOnce(error)
     look(after: .seconds(1))
   }
