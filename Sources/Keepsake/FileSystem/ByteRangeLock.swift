@@ -23,13 +23,13 @@ final class ByteRangeLock: Sendable {
   ///
   /// - Parameter mode: The mode of the file if it is created.
   func withLock<R>(
-    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32,
-    timeout: Duration, _ body: () throws(StorageError) -> R
+    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32, _ wait: Wait,
+    _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
     while true {
       let idle = idleFiles.withLock { $0.popLast() }
       let file = if let idle, idle.isOpen { idle } else { try open(mode()) }
-      try Self.lock(file, bytes, timeout: timeout)
+      try Self.lock(file, bytes, wait)
       var exists = false
       defer {
         // Closing the file would not release the lock if a child inherited the descriptor.
@@ -49,14 +49,14 @@ final class ByteRangeLock: Sendable {
   }
 
   private static func lock(
-    _ file: File, _ bytes: Range<UInt64>, timeout: Duration
+    _ file: File, _ bytes: Range<UInt64>, _ wait: Wait
   ) throws(StorageError) {
     let isSingle = bytes.count == 1
     if isSingle, try LockFile.tryLock(file, bytes: bytes) { return }
     // A turn ends before the timeout, because the thread may wait for a byte of a stopped process,
     // and the other bytes can still be locked.
-    let longestTurn = timeout / 4
-    let start = ContinuousClock.now
+    let longestTurn = wait.rest / 4
+    let (start, timeout) = (ContinuousClock.now - wait.passed, wait.timeout)
     if try locks(file, turn, within: longestTurn) {
       defer { LockFile.unlock(file, bytes: turn) }
       if !isSingle { return try LockFile.lock(file, bytes: bytes, since: start, timeout: timeout) }
@@ -81,6 +81,6 @@ final class ByteRangeLock: Sendable {
     _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
     _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try ByteRangeLock(path).withLock(bytes, mode: mode, timeout: timeout, body)
+    try ByteRangeLock(path).withLock(bytes, mode: mode, Wait(timeout: timeout), body)
   }
 }

@@ -18,7 +18,7 @@ import Testing
       let all = ByteRangeLock(path)
       while !isDone.withLock({ $0 }), cycles.withLock({ $0 }) < limit {
         #expect(throws: Never.self) {
-          try all.withLock(ByteRangeLock.allBytes, mode: 0o600, timeout: .seconds(600)) {
+          try all.withLock(ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: .seconds(600))) {
             () throws(StorageError) in
             cycles.withLock { $0 += 1 }
             hasWaited.wait()
@@ -39,7 +39,7 @@ import Testing
         cycles.withLock { $0 > count || $0 == limit }
       }
       try FaultPlan.$current.withValue(plan) {
-        try one.withLock(7..<8, mode: 0o600, timeout: .seconds(600)) {
+        try one.withLock(7..<8, mode: 0o600, Wait(timeout: .seconds(600))) {
           count = cycles.withLock { $0 }
         }
       }
@@ -55,16 +55,16 @@ import Testing
     let directory = try TemporaryDirectory(isQuick: true)
     let path = directory.file("lock").path
     let end = DispatchSemaphore(value: 0)
-    try ByteRangeLock(path).withLock(1..<2, mode: 0o600, timeout: .seconds(600)) {
+    try ByteRangeLock(path).withLock(1..<2, mode: 0o600, Wait(timeout: .seconds(600))) {
       () throws(StorageError) in
       Thread.detachNewThread {
         let error = #expect(throws: StorageError.self) {
-          try ByteRangeLock(path).withLock(1..<2, mode: 0o600, timeout: .milliseconds(400)) {}
+          try ByteRangeLock(path).withLock(1..<2, mode: 0o600, Wait(timeout: .milliseconds(400))) {}
         }
         #expect(error?.code == .timedOut)
         end.signal()
       }
-      try ByteRangeLock(path).withLock(2..<3, mode: 0o600, timeout: .seconds(600)) {
+      try ByteRangeLock(path).withLock(2..<3, mode: 0o600, Wait(timeout: .seconds(600))) {
         () throws(StorageError) in
       }
       end.wait()

@@ -148,7 +148,7 @@ import Testing
         let byte = UInt64(number) << 50
         FaultPlan.$current.withValue(plan) {
           while !holders.areDone {
-            _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, timeout: .seconds(600)) {
+            _ = try? lock.withLock(byte..<(byte + 1), mode: 0o600, Wait(timeout: .seconds(600))) {
               holders.enter()
               holders.leave()
             }

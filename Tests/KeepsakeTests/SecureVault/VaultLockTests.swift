@@ -118,7 +118,7 @@ import Testing
           if round % 3 == 0 {
             try ByteRangeLock.withLock(bytes, of: path, mode: 0o600, timeout: .seconds(600), enter)
           } else {
-            try lock.withLock(bytes, mode: 0o600, timeout: .seconds(600), enter)
+            try lock.withLock(bytes, mode: 0o600, Wait(timeout: .seconds(600)), enter)
           }
         } catch {
           failures.append(error)

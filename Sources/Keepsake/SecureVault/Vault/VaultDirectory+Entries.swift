@@ -33,7 +33,7 @@ extension VaultDirectory {
   private func withLock<R>(
     on path: EntryPath, _ wait: Wait, _ body: () throws(StorageError) -> R
   ) throws(StorageError) -> R {
-    try lock.withLock(path.lockByte, mode: try paths.fileMode(), timeout: wait.rest, body)
+    try lock.withLock(path.lockByte, mode: try paths.fileMode(), wait, body)
   }
 
   /// Writes a temporary file and moves it into place.
