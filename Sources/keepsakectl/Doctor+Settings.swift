@@ -49,7 +49,9 @@ extension Doctor {
     for _ in 0..<40 {
       guard let next = try? FileManager.default.destinationOfSymbolicLink(atPath: target) else {
         let directory = URL(filePath: target).deletingLastPathComponent()
-        if access(directory.path(percentEncoded: false), F_OK) == 0 { return }
+        guard access(directory.path(percentEncoded: false), F_OK) != 0, errno == ENOENT else {
+          return
+        }
         return note(
           link, "the link leads to a directory that is missing, so no value can be set",
           "Restore that directory, or remove the link.")

@@ -47,8 +47,8 @@ extension File {
 }
 
 extension FileStatus {
-  /// The mode that a file needs so that nobody may do more with it than with another one; nil if it
-  /// is not wider.
+  /// The mode that a file needs so that it gives no user more access than another one does; nil if
+  /// it has it.
   func mode(notWiderThan other: FileStatus) -> UInt32? {
     guard isRegularFile else { return nil }
     // Another group's members are no members of this one.

@@ -248,12 +248,15 @@ enum FileSystem {
     let now = WallClock.now
     for name in try list(directory) where isTemporary(name, for: destinationName) {
       let path = directory + "/" + name
-      guard let status = try status(path, withTimes: true) else { continue }
-      // Whoever is still making a directory holds its lock.
-      if status.isDirectory, (try? DirectoryHandle(path).lock()) != true { continue }
-      // In a shared directory it may be another user's file: no reason to refuse a write.
+      guard let status = try status(path, followsLinks: false, withTimes: true) else { continue }
       let written = countsRenames ? max(status.modified, status.changed) : status.modified
-      if now.subtractingSaturated(written) > age * WallClock.second { try? remove(path) }
+      guard now.subtractingSaturated(written) > age * WallClock.second else { continue }
+      // A process that still fills a directory holds its lock.
+      let handle = status.isDirectory ? try? DirectoryHandle(path) : nil
+      if status.isDirectory, handle?.lock() != true { continue }
+      // In a shared directory it may be another user's file: no reason to refuse a write.
+      try? remove(path)
+      withExtendedLifetime(handle) {}
     }
   }
 }

@@ -67,9 +67,9 @@ extension Folder {
   /// Moves a file or a folder, even to another file system.
   ///
   /// A file replaces an existing file, a folder an existing empty folder; anything else is an
-  /// error. Permissions are kept, but a file that replaces another one gives nobody access who had
-  /// none to that one. A move to another file system is a complete copy followed by the removal of
-  /// the original; files keep their permissions and times, folders do not.
+  /// error. Permissions are kept, but a file never becomes wider than the one that it replaces. A
+  /// move to another file system is a complete copy followed by the removal of the original; files
+  /// keep their permissions and times, folders do not.
   ///
   /// - Parameters:
   ///   - path: The path of the file or folder.

@@ -16,6 +16,7 @@ public enum StorageSystem {
   /// The handler can use stores. If one of its own calls fails, it is not called again for that
   /// failure, which is counted in ``StorageError/suppressedCount`` of the next report: a handler
   /// that counts failures in `Defaults` would otherwise never return while they cannot be stored.
+  /// That holds for its own thread only: do not wait in it for another thread that uses stores.
   ///
   /// ```swift
   /// StorageSystem.onFailure = { error in logger.error("\(error)") }
