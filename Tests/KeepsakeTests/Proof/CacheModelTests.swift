@@ -71,18 +71,22 @@ extension CacheModel {
   }
 
   private static func fetchCalls(_ store: DiskCache.Store) -> CacheUnderTest.FetchCalls {
-    let options = WriteOptions(
-      expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: 1), isDurable: false)
+    @Sendable func options(kept: Int64) -> WriteOptions {
+      WriteOptions(
+        expiry: .after(86_400 * WallClock.second), details: EntryDetails(kept: kept),
+        isDurable: false)
+    }
     return CacheUnderTest.FetchCalls(
       renew: { key in
         let found = try WallClock.$fixed.withValue(WallClock.now + 36 * 3_600 * WallClock.second) {
           try store.engine.find(key, noValue: true, tags: false).found
         }
         guard case .stale(let entry) = found else { return }
-        _ = try store.engine.renew(entry, forKey: key, options, hook: commitDirectly)
+        _ = try store.engine.renew(
+          entry, forKey: key, options(kept: .max), hook: commitDirectly)
       },
       setNoValue: { key in
-        try store.engine.writeNoValue(forKey: key, options, hook: commitDirectly)
+        try store.engine.writeNoValue(forKey: key, options(kept: 1), hook: commitDirectly)
       })
   }
 
@@ -166,8 +170,10 @@ extension CacheModel {
       next.entries[key] = CachedSample(sample: .bytes(count), life: .endless)
     case .renew(let key):
       guard let entry = entries[key], entry.life != .endless else { break }
-      // It looks as if a day and a half had passed.
-      next.entries[key] = entry.isKept ? CachedSample(sample: entry.sample, life: .day) : nil
+      // It looks as if a day and a half had passed. Kept again, because it is not known whether a
+      // killed call has renewed the entry.
+      next.entries[key] =
+        entry.isKept ? CachedSample(sample: entry.sample, life: .day, isKept: true) : nil
     case .setNoValue(let key):
       next.entries[key] = nil
       next.mayHaveNoValue = true
