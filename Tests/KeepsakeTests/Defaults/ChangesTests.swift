@@ -347,23 +347,28 @@ import Testing
     try other.set(1, forKey: "k")
     let path = directory.url.appending(path: TemporaryDirectory.journal).path
     let isFailing = Locked(false)
+    let count = Locked(0)
     let plan = FaultPlan(decide: { event in
       if event.call == .watch { return .fail(ENOSPC) }  // one check a second
       let isOnTheWay = event.call == .stat && event.path == directory.path
-      return isOnTheWay && isFailing.withLock { $0 } && failures.all.isEmpty
+      // More often than there are watches, which are polled one after the other.
+      return isOnTheWay && isFailing.withLock { $0 } && count.increment() <= 5
         ? .fail(ENOMEM) : .proceed
     })
-    try await FaultPlan.$current.withValue(plan) {
-      var changes = store.changes("k", default: 0).makeAsyncIterator()
-      isFailing.withLock { $0 = true }
-      try await Task.detached {
-        try FileManager.default.copyItem(atPath: path, toPath: path + ".new")
-        try FileSystem.rename(path + ".new", to: path)
-      }.value
-      try await eventually("the failure is reported") { failures.all.count == 1 }
-      try await Task.detached { try other.set(2, forKey: "k") }.value
-      #expect(await changes.next(isolation: nil) == 2)
+    let last = Locked(1)
+    let following = Task {
+      await FaultPlan.$current.withValue(plan) {
+        for await value in store.changes("k", default: 0) { last.withLock { $0 = value } }
+      }
     }
+    defer { following.cancel() }
+    try await eventually("the loop waits") { try !store.journal.observers.isEmpty }
+    isFailing.withLock { $0 = true }
+    try FileManager.default.copyItem(atPath: path, toPath: path + ".new")
+    try FileSystem.rename(path + ".new", to: path)
+    try await eventually("the failure is reported") { failures.all.count == 1 }
+    try other.set(2, forKey: "k")
+    try await eventually("the change is delivered") { last.withLock { $0 } == 2 }
     #expect(failures.all.map(\.operation) == ["Defaults.changes"])
   }
 

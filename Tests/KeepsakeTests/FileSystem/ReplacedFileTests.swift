@@ -306,39 +306,20 @@ import Testing
     #expect(try directory.names() == [TemporaryDirectory.journal] && failures.all.isEmpty)
   }
 
-  @Test func readersOfAJournalThatIsFilledKeepItsValues() throws {
+  /// Also a program that starts in the meantime.
+  @Test(arguments: [false, true])
+  func readersOfAJournalThatIsFilledFindItsValues(isNew: Bool) throws {
     let writer = directory.store()
     try writer.set(1, forKey: "a")
     let path = directory.file(TemporaryDirectory.journal).path
     #expect(try FileSystem.link(path, to: directory.file("other").path))
     for number in 0..<50 { try writer.set(number, forKey: "b") }
-    let reader = directory.store(failures: failures)
-    #expect(try reader.int("b") == 49)
-    let isLost = Locked<[Bool]>([])
-    let plan = FaultPlan(decide: { _ in
-      FaultPlan.$current.withValue(nil) {
-        let values = try? (reader.int("a"), reader.int("b"))
-        isLost.withLock { $0.append(values ?? (0, 0) != (1, 49)) }
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try writer.journal.compact() }
-    #expect(isLost.withLock { $0.contains(false) && !$0.contains(true) })
-    #expect(try directory.names().count == 2)
-    #expect(failures.all.isEmpty, "\(failures.all)")
-  }
-
-  /// A program that starts in the meantime finds all values, too.
-  @Test func newReadersOfAJournalThatIsFilledFindItsValues() throws {
-    let writer = directory.store()
-    try writer.set(1, forKey: "a")
-    let path = directory.file(TemporaryDirectory.journal).path
-    #expect(try FileSystem.link(path, to: directory.file("other").path))
-    for number in 0..<50 { try writer.set(number, forKey: "b") }
+    let known = directory.store(failures: failures)
+    #expect(try known.int("b") == 49)
     let found = Locked<[[Int]]>([])
     let plan = FaultPlan(decide: { _ in
       FaultPlan.$current.withValue(nil) {
-        let reader = directory.store(failures: failures)
+        let reader = isNew ? directory.store(failures: failures) : known
         let values = try? [reader.int("a"), reader.int("b")]
         found.withLock { $0.append(values ?? []) }
       }
@@ -346,6 +327,7 @@ import Testing
     })
     try FaultPlan.$current.withValue(plan) { try writer.journal.compact() }
     #expect(Set(found.withLock { $0 }) == [[1, 49]])
+    #expect(try directory.names().count == 2)
     #expect(failures.all.isEmpty, "\(failures.all)")
   }
 

@@ -155,6 +155,10 @@ import Testing
     let before = try state(of: source)
     // One that used the subdirectory before, and one that did not.
     for (store, limit) in [(store, 20_000), (directory.cache(failures: failures), 1)] {
+      if mount == .overSubdirectory {
+        waitForTick()
+        expectFailure(.accessDenied) { try store.remove(Self.key) }
+      }
       // Each may say that it could not remove everything.
       switch call {
       case .removeExpired: _ = try? anHourLater { try store.removeExpired() }
