@@ -7,7 +7,7 @@ extension SecureVault {
   /// Where the key to a vault comes from.
   ///
   /// ``protect(with:service:)`` protects a vault with a source.
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``
   /// lists the sources that may open a vault without a call of `unlock`, and create a new one.
   ///
   /// ```swift

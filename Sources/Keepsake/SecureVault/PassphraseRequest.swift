@@ -3,7 +3,7 @@ extension SecureVault {
   /// A request for a passphrase.
   ///
   /// The `authenticate` closure of
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``
   /// gets one.
   public struct PassphraseRequest: Sendable {
     /// What the passphrase is needed for, shown to the user.

@@ -29,9 +29,9 @@ extension StorageSystem {
   ///     created with the first source that is available. By default these are a systemd credential
   ///     named `vault.key`, then a key file. If the list is empty, only
   ///     ``SecureVault/protect(with:service:)`` creates a vault.
+  ///   - onFailure: Becomes ``onFailure``; nil leaves that as it is.
   ///   - authenticate: Asks the user for a passphrase, which secrets with
   ///     ``SecureVault/Access/userPresence`` require; for instance ``SecureVault/askTerminal(_:)``.
-  ///   - onFailure: Becomes ``onFailure``; nil leaves that as it is.
   /// - Throws: ``StorageError`` of code `misuse` if a store has already been used, which the error
   ///   names, if it was called before with other arguments, or if the app's name cannot be the name
   ///   of a directory.
@@ -39,8 +39,8 @@ extension StorageSystem {
     app: String, on backing: Backing = .thisMachine, directories: Directories = Directories(),
     engines: [Defaults.Suite: any StorageEngines.Engine] = [:],
     keySources: [SecureVault.KeySource] = SecureVault.KeySource.standard,
-    authenticate: SecureVault.Authenticator? = nil,
-    onFailure: (@Sendable (StorageError) -> Void)? = nil
+    onFailure: (@Sendable (StorageError) -> Void)? = nil,
+    authenticate: SecureVault.Authenticator? = nil
   ) throws(StorageError) {
     try bootstrap(
       Setup(

@@ -2,7 +2,7 @@ public import FoundationEssentials
 
 extension StorageSystem {
   /// The directories for an app's data, passed to
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``.
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``.
   ///
   /// A directory that is nil stays where the platform puts it: on Linux according to the XDG Base
   /// Directory Specification and `systemd.exec(5)`, on Apple systems below `Library`.

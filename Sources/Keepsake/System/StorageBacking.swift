@@ -2,7 +2,7 @@
 /// that several machines share.
 ///
 /// Pass one to
-/// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``. The
+/// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``. The
 /// default is ``thisMachine``. All calls of ``Defaults`` work the same with any other backing:
 ///
 /// ```swift

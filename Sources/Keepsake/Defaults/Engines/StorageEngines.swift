@@ -4,7 +4,7 @@ public import FoundationEssentials
 /// your own engines.
 ///
 /// Assign engines to suites with
-/// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``:
+/// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``:
 ///
 /// ```swift
 /// try StorageSystem.bootstrap(
@@ -22,7 +22,7 @@ extension StorageEngines {
   /// A suite is stored in the journal unless you give it another engine:
   /// ``StorageEngines/memory()``, ``StorageEngines/files(in:)``, or one of your own that stores it
   /// wherever you like. Assign engines to suites with
-  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:authenticate:onFailure:)``.
+  /// ``StorageSystem/bootstrap(app:on:directories:engines:keySources:onFailure:authenticate:)``.
   ///
   /// ```swift
   /// final class TableEngine: StorageEngines.Engine {
