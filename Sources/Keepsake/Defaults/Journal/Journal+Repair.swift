@@ -7,7 +7,7 @@ extension Journal {
   /// - Returns: What to report when the lock is released. A failure is reported, not thrown,
   ///   because the intact records can still be read and appended to.
   func repairDamage(_ writer: inout Writer) -> StorageError? {
-    let count = file.withLock { $0.takeDamage() } ?? 1
+    let count = loaded.withLock { $0.takeDamage() } ?? 1
     do throws(StorageError) {
       let copy = try copyDamagedFile()
       try rewrite(&writer)
@@ -74,18 +74,30 @@ extension Journal {
       try FileSystem.replace(path, with: values, mode: 0o600, durable: true)
       // The path tells the report from one of damage.
       report(
-        StorageError(
-          .damaged, operation: "open", path: path,
-          reason: "another program changed the settings while they were in use, so that some are "
-            + "gone; what they were before is kept here",
+        replacementReport(
+          path, "what they were before is kept here",
           remedy: "Check for missing settings, and take them from this file."))
     } catch {
+      // A user who may not write the file has no values of their own in it, and only follows it.
+      if error.code == .accessDenied,
+        let handle = try? JournalHandle.open(location.path, forWriting: true),
+        !handle.file.isWritable
+      {
+        return
+      }
       report(
-        StorageError(
-          .damaged, operation: "open", path: location.path,
-          reason: "another program changed the settings while they were in use, so that some are "
-            + "gone, and what they were before could not be kept",
+        replacementReport(
+          location.path, "what they were before could not be kept",
           remedy: "Check for missing settings: \(error.description)", underlyingError: error))
     }
+  }
+
+  private func replacementReport(
+    _ path: String, _ outcome: String, remedy: String, underlyingError: StorageError? = nil
+  ) -> StorageError {
+    StorageError(
+      .damaged, operation: "open", path: path,
+      reason: "another program replaced the settings while they were in use; \(outcome)",
+      remedy: remedy, underlyingError: underlyingError)
   }
 }

@@ -45,6 +45,46 @@ struct PermissionTests {
     #expect(try directory.names() == [TemporaryDirectory.journal])
   }
 
+  /// As in a container whose ConfigMap gets another version: each is a directory, to which a link
+  /// of the directory leads.
+  @Test(.multiprocess) func aFollowerThatMayNotWriteReportsNoLoss() throws {
+    let directory = try TemporaryDirectory()
+    func publish(_ value: String) throws {
+      let version = try TemporaryDirectory(isQuick: true)
+      try version.store().set(value, forKey: "k")
+      let copy = directory.file("..\(value)")
+      try FileManager.default.createDirectory(at: copy, withIntermediateDirectories: false)
+      let journal = copy.appending(path: TemporaryDirectory.journal)
+      try Data(version.bytes(of: TemporaryDirectory.journal)).write(to: journal)
+      try setMode(0o755, copy.path)
+      try setMode(0o644, journal.path)
+      let link = directory.file("..new").path
+      try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: "..\(value)")
+      try #require(rename(link, directory.file("..data").path) == 0)
+    }
+    try publish("first")
+    try FileManager.default.createSymbolicLink(
+      atPath: directory.file(TemporaryDirectory.journal).path,
+      withDestinationPath: "..data/\(TemporaryDirectory.journal)")
+    try setMode(0o755, directory.path)
+    let follower = try Child(
+      "setpriv",
+      ["--reuid=65534", "--regid=65534", "--clear-groups"]
+        + [Peer.executable, directory.path, "hazards"])
+    #expect(try follower.ask("get settings k") == "first")
+    #expect(try follower.ask("follow k") == "ok")
+    var lines: [String] = []
+    for value in ["second", "third"] {
+      try publish(value)
+      while let line = follower.line() {
+        lines.append(line)
+        if line == "changed \(value)" { break }
+      }
+    }
+    #expect(follower.finish() == "")
+    #expect(lines == ["changed second", "changed third"])
+  }
+
   @Test func intactRecordsOfADamagedReadOnlyFileAreRead() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
