@@ -98,13 +98,13 @@ extension Command {
       argumentCount: 1...1, options: ["remember", "passphrase-fd=N", "server=URL"],
       example: "vault rotate com.example.notes", body: VaultCommands.rotate),
     Command(
-      name: "vault openers", parameters: "APP", summary: "list what opens the vault",
+      name: "vault unlock-methods", parameters: "APP", summary: "list what opens the vault",
       argumentCount: 1...1, options: ["json", "server=URL"],
       details: """
-        The first opener is what protects the vault; the others were added for
+        The first is what protects the vault; the others were added for
         recovery. The list needs no key and shows no secret.
         """,
-      example: "vault openers com.example.notes", body: VaultCommands.openers),
+      example: "vault unlock-methods com.example.notes", body: VaultCommands.unlockMethods),
     Command(
       name: "vault add-recovery", parameters: "APP", summary: "add a recovery code",
       argumentCount: 1...1, options: ["passphrase", "remember", "passphrase-fd=N", "server=URL"],
@@ -120,9 +120,9 @@ extension Command {
       summary: "remove one recovery, or all", argumentCount: 1...2,
       options: ["remember", "passphrase-fd=N", "server=URL"],
       details: """
-        `vault openers` shows the ID. What is removed still opens older copies of the
+        `vault unlock-methods` shows the ID. What is removed still opens older copies of the
         vault, and its header if that is put back. If it was exposed, run
-        `vault protect`, which makes all openers useless.
+        `vault protect`, which makes all others useless.
         """,
       example: "vault remove-recovery com.example.notes 3f2a91c0",
       body: VaultCommands.removeRecovery),

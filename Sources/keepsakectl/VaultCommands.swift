@@ -49,7 +49,7 @@ enum VaultCommands {
     rememberFor period: Duration? = nil
   ) throws {
     guard let protection = try vault.protection else { return }
-    if try protection == .passphrase || vault.openers.contains(where: \.isRecovery) {
+    if try protection == .passphrase || vault.unlockMethods.contains(where: \.isRecovery) {
       do {
         let reason = "The secrets of \(app) are locked"
         if try prompt.unlock(vault, reason: reason, rememberFor: period) { return }
@@ -176,16 +176,16 @@ enum VaultCommands {
 
   // MARK: Recovery
 
-  private struct Opener: Encodable {
+  private struct UnlockMethod: Encodable {
     var id: String
     var kind: String
     var isRecovery: Bool
 
-    init(_ opener: SecureVault.Opener) {
-      id = opener.id
-      isRecovery = opener.isRecovery
+    init(_ method: SecureVault.UnlockMethod) {
+      id = method.id
+      isRecovery = method.isRecovery
       kind =
-        switch opener.kind {
+        switch method.kind {
         case .keySource(let protection): protection.description
         case .recoveryCode: "recovery code"
         case .recoveryPassphrase: "recovery passphrase"
@@ -194,14 +194,16 @@ enum VaultCommands {
   }
 
   /// Needs no key, so that a user can see what opens a vault that is locked.
-  static func openers(_ arguments: Arguments) throws -> Int32 {
+  static func unlockMethods(_ arguments: Arguments) throws -> Int32 {
     let server = try arguments.bootstrapApp()
-    let openers = try SecureVault.shared.openers.map(Opener.init)
-    if openers.isEmpty { throw Failure.nothingStored(by: arguments.app, on: server, "no secrets") }
+    let unlockMethods = try SecureVault.shared.unlockMethods.map(UnlockMethod.init)
+    if unlockMethods.isEmpty {
+      throw Failure.nothingStored(by: arguments.app, on: server, "no secrets")
+    }
     if arguments.hasOption("json") {
-      try Output.show(json: openers)
+      try Output.show(json: unlockMethods)
     } else {
-      try Table.show(["ID", "OPENER"], openers.map { [$0.id, $0.kind] })
+      try Table.show(["ID", "UNLOCK METHOD"], unlockMethods.map { [$0.id, $0.kind] })
     }
     return Diagnostics.status
   }
@@ -234,19 +236,19 @@ enum VaultCommands {
 
   static func removeRecovery(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments)
-    var openers = try vault.openers.filter(\.isRecovery)
+    var unlockMethods = try vault.unlockMethods.filter(\.isRecovery)
     if let id = arguments.words.dropFirst().first {
-      guard let opener = openers.first(where: { $0.id == id }) else {
+      guard let method = unlockMethods.first(where: { $0.id == id }) else {
         throw Failure(
           message: "\(arguments.app) has no recovery \"\(id)\". "
-            + "Run `keepsakectl vault openers \(arguments.app)`.")
+            + "Run `keepsakectl vault unlock-methods \(arguments.app)`.")
       }
-      openers = [opener]
-      try vault.removeRecovery(opener)
+      unlockMethods = [method]
+      try vault.removeRecovery(method)
     } else {
       try vault.removeAllRecoveries()
     }
-    for opener in openers { try Output.write("Removed \(opener).") }
+    for method in unlockMethods { try Output.write("Removed \(method).") }
     return Diagnostics.status
   }
 

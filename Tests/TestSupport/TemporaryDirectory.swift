@@ -128,7 +128,7 @@ extension Journal {
   /// may be earlier than that of the test.
   func lookOnlyWhenUsed() {
     let watch = FileWatcher.shared.watch(.names, of: "/", polls: false) { _ in }
-    file.withLock { $0.watch([watch], of: nil, isFollowed: false) }
+    loaded.withLock { $0.watch([watch], of: nil, isFollowed: false) }
   }
 }
 
@@ -138,7 +138,7 @@ extension Journal {
 /// The first change in a process schedules one sync of all journals that change in the next second,
 /// so a journal may otherwise be synced at any moment after its first change.
 func keepFromBackgroundSync(_ store: Defaults.Store) throws {
-  try store.journal.file.withLock { $0.isSyncScheduled = true }
+  try store.journal.loaded.withLock { $0.isSyncScheduled = true }
 }
 
 /// A ``CommitHook`` that does nothing but commit.

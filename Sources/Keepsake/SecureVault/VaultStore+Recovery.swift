@@ -10,7 +10,7 @@ extension SecureVault.Store {
   /// ```
   ///
   /// The code has 130 random bits in seven groups of four characters. It is returned once and
-  /// stored nowhere. A vault has room for 16 openers.
+  /// stored nowhere. A vault has room for 16 unlock methods.
   ///
   /// The code stays valid when ``rotateKeys()`` changes keys. ``removeRecovery(_:)`` and
   /// ``protect(with:)`` invalidate it; after ``protect(with:)``, add a new one.
@@ -42,18 +42,18 @@ extension SecureVault.Store {
   /// copy of the vault header can still open the vault with both: call ``protect(with:)`` if a
   /// code or a passphrase was exposed.
   ///
-  /// - Parameter opener: One of ``openers``. It need not exist any more.
+  /// - Parameter method: One of ``unlockMethods``. It need not exist any more.
   /// - Throws: ``StorageError`` of code `locked` before `unlock`, `misuse` for the key source that
   ///   protects the vault.
-  public func removeRecovery(_ opener: SecureVault.Opener) throws(StorageError) {
+  public func removeRecovery(_ method: SecureVault.UnlockMethod) throws(StorageError) {
     try perform("removeRecovery") { () throws(StorageError) in
-      guard opener.isRecovery else {
+      guard method.isRecovery else {
         throw StorageError(
           .misuse, operation: "removeRecovery",
-          reason: "the \(opener) protects the vault; it is not a recovery",
+          reason: "the \(method) protects the vault; it is not a recovery",
           remedy: "Call SecureVault.protect(with:) to replace it.")
       }
-      try vault.removeRecovery(id: opener.id)
+      try vault.removeRecovery(id: method.id)
     }
   }
 
@@ -75,9 +75,9 @@ extension SecureVault.Store {
   /// forge it while the vault is locked; a forged header opens nothing.
   ///
   /// - Throws: ``StorageError`` if the vault header cannot be read.
-  public var openers: [SecureVault.Opener] {
+  public var unlockMethods: [SecureVault.UnlockMethod] {
     get throws(StorageError) {
-      try perform("openers") { () throws(StorageError) in try vault.openers() }
+      try perform("unlockMethods") { () throws(StorageError) in try vault.unlockMethods() }
     }
   }
 

@@ -45,7 +45,7 @@ extension SecureVault.Store {
     do throws(StorageError) {
       try vault.openWithKeySource()
     } catch {
-      guard try vault.openers().contains(where: \.isRecovery) else { throw error }
+      guard try vault.unlockMethods().contains(where: \.isRecovery) else { throw error }
       _ = try ask(reason, "Recovery code or passphrase: ", "That is wrong.", period, because: error)
     }
   }

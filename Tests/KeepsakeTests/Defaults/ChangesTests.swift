@@ -110,12 +110,12 @@ import Testing
     try store.set(1, forKey: "size")
     let journal = try #require(store.engine.get() as? Journal)
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
-    try await eventually("the file is watched") { journal.file.withLock { $0.isFollowed } }
+    try await eventually("the file is watched") { journal.loaded.withLock { $0.isFollowed } }
     waiting.cancel()
     await waiting.value
     try await eventually("the watch has ended") {
       try store.set(2, forKey: "size")
-      return journal.file.withLock { !$0.isFollowed }
+      return journal.loaded.withLock { !$0.isFollowed }
     }
     var changes = store.changes("size", default: 0).makeAsyncIterator()
     try directory.store().set(3, forKey: "size")

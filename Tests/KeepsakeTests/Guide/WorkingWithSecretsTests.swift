@@ -128,14 +128,14 @@ extension WorkingWithSecretsTests {
     let code = try SecureVault.shared.addRecovery()
     print("Keep this code on paper:", try SecureVault.shared.addRecovery())
     try SecureVault.shared.addRecovery(passphrase: second)
-    for opener in try SecureVault.shared.openers where opener.isRecovery { print(opener) }
-    #expect(try SecureVault.shared.openers.count == 4)
+    for method in try SecureVault.shared.unlockMethods where method.isRecovery { print(method) }
+    #expect(try SecureVault.shared.unlockMethods.count == 4)
     SecureVault.lock()
     #expect(SecureVault.isLocked)
     guard SecureVault.unlock(passphrase: code) else { return }
     #expect(SecureVault.get("k") == "v")
     try SecureVault.shared.removeAllRecoveries()
-    #expect(try SecureVault.shared.openers.count == 1)
+    #expect(try SecureVault.shared.unlockMethods.count == 1)
   }
 }
 

@@ -80,7 +80,7 @@ extension KeepsakectlTests {
     #expect(try complete("se") == ["settings"])
     #expect(try complete("vault r") == ["remove-recovery", "rotate"])
     #expect(try complete("vault rotate com.example.notes --p") == ["--passphrase-fd="])
-    #expect(try complete("vault openers com.example.n") == ["com.example.notes"])
+    #expect(try complete("vault unlock-methods com.example.n") == ["com.example.notes"])
     #expect(try complete("doctor .") == ["com.example.mail", "com.example.notes"])
     #expect(try complete("settings get com.example.n") == ["com.example.notes"])
     #expect(try complete("settings get com.example.notes --st") == ["--string"])

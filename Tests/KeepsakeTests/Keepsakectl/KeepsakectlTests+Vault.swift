@@ -215,23 +215,23 @@ extension KeepsakectlTests {
 
   @Test func addsListsAndRemovesRecoveries() throws {
     try fill()
-    func openers() throws -> [[String: Any]] {
-      try self.run("vault", "openers", app, "--json").rows()
+    func unlockMethods() throws -> [[String: Any]] {
+      try self.run("vault", "unlock-methods", app, "--json").rows()
     }
-    var rows = try openers()
+    var rows = try unlockMethods()
     #expect(rows.map { $0["kind"] as? String } == ["key file"])
     #expect(rows[0].keys.sorted() == ["id", "isRecovery", "kind"])
     try expectFailure(77, "standard output is not a terminal", "vault", "add-recovery", app)
-    #expect(try openers().count == 1)
+    #expect(try unlockMethods().count == 1)
     var run = try type("vault", "add-recovery", app)
     let code = String(
       try #require(run.screen.firstMatch(of: /([0-9A-Z]{4}-){6}[0-9A-Z]{4}/), "\(run)").0)
     #expect(run.status == 0 && run.screen.contains("it is not shown again"))
-    rows = try openers()
+    rows = try unlockMethods()
     #expect(rows.map { $0["kind"] as? String } == ["key file", "recovery code"])
     #expect(rows.map { $0["isRecovery"] as? Bool } == [false, true])
     let id = try #require(rows[1]["id"] as? String)
-    let list = try self.run("vault", "openers", app)
+    let list = try self.run("vault", "unlock-methods", app)
     // Numbers in IDs are random, and may have fewer digits than the other one.
     let line = list.text.split(separator: "\n").first { $0.hasPrefix(id + " ") }
     #expect(list.status == 0 && list.errors == "" && line?.hasSuffix("  recovery code") == true)
@@ -239,7 +239,7 @@ extension KeepsakectlTests {
     let key = path("state/\(app)/vault.key")
     try FileManager.default.moveItem(atPath: key, toPath: path("key"))
     try expectFailure(77, "vault.key", "vault", "show", app, "pin", "--reveal")
-    #expect(try openers().count == 2, "the list needs no key")
+    #expect(try unlockMethods().count == 2, "the list needs no key")
     run = try type(
       "vault", "show", app, "pin",
       answers: [
@@ -252,7 +252,7 @@ extension KeepsakectlTests {
     run = try type(
       "vault", "protect", app, "--key-file", answers: [("Recovery code or passphrase: ", code)])
     #expect(run.status == 0 && run.screen.contains("protected by a key file"), "\(run.screen)")
-    #expect(try openers().count == 1)
+    #expect(try unlockMethods().count == 1)
     #expect(try self.run("vault", "show", app, "pin", "--reveal").text == "7734")
 
     let scope = stores()
@@ -261,7 +261,7 @@ extension KeepsakectlTests {
       try scope.vault(.standard).addRecovery(passphrase: "staple")
     }
     _ = try scope.vault(.standard).addRecovery()
-    rows = try openers()
+    rows = try unlockMethods()
     #expect(rows.count == 3 && rows[1]["kind"] as? String == "recovery passphrase")
     try expectFailure(1, "has no recovery \"\(id)\"", "vault", "remove-recovery", app, id)
     let (first, second) = (rows[1]["id"] as? String ?? "", rows[2]["id"] as? String ?? "")
@@ -269,8 +269,8 @@ extension KeepsakectlTests {
     #expect(run.status == 0 && run.text == "Removed recovery passphrase \(first).\n")
     run = try self.run("vault", "remove-recovery", app)
     #expect(run.status == 0 && run.text == "Removed recovery code \(second).\n")
-    #expect(try openers().count == 1)
-    try expectFailure(1, "no secrets here", "vault", "openers", "com.example.missing")
+    #expect(try unlockMethods().count == 1)
+    try expectFailure(1, "no secrets here", "vault", "unlock-methods", "com.example.missing")
   }
 
   /// Deriving a key from a passphrase takes half a second here.

@@ -88,32 +88,33 @@ import Testing
     #expect(try locked([second]).get("k") == "v")
   }
 
-  @Test func openersListsAllSlots() throws {
-    #expect(try locked().openers.isEmpty)
+  @Test func unlockMethodsListsAllSlots() throws {
+    #expect(try locked().unlockMethods.isEmpty)
     let store = try makeVault()
     _ = try store.addRecovery()
     try store.addRecovery(passphrase: "second")
-    let openers = try locked().openers
+    let unlockMethods = try locked().unlockMethods
     #expect(
-      openers.map(\.kind) == [.keySource(.passphrase), .recoveryCode, .recoveryPassphrase])
-    #expect(openers.map(\.isRecovery) == [false, true, true])
-    #expect(Set(openers.map(\.id)).count == 3 && Set(openers.map(\.description)).count == 3)
+      unlockMethods.map(\.kind) == [.keySource(.passphrase), .recoveryCode, .recoveryPassphrase])
+    #expect(unlockMethods.map(\.isRecovery) == [false, true, true])
+    #expect(
+      Set(unlockMethods.map(\.id)).count == 3 && Set(unlockMethods.map(\.description)).count == 3)
     #expect(try locked().protection == .passphrase)
-    expectFailure(.misuse) { try store.removeRecovery(openers[0]) }
+    expectFailure(.misuse) { try store.removeRecovery(unlockMethods[0]) }
 
-    try store.removeRecovery(openers[1])
-    #expect(try locked().openers.map(\.id) == [openers[0].id, openers[2].id])
-    try store.removeRecovery(openers[1])
+    try store.removeRecovery(unlockMethods[1])
+    #expect(try locked().unlockMethods.map(\.id) == [unlockMethods[0].id, unlockMethods[2].id])
+    try store.removeRecovery(unlockMethods[1])
     try expectOpens("second")
     try store.removeAllRecoveries()
     try expectCloses("second")
-    #expect(try locked().openers == [openers[0]])
+    #expect(try locked().unlockMethods == [unlockMethods[0]])
     try store.removeAllRecoveries()
     try expectOpens("correct horse")
   }
 
-  /// `rotateKeys` keeps every opener, so it is not the call after a compromise: `protect` is.
-  @Test func onlyProtectEndsEveryOpener() throws {
+  /// `rotateKeys` keeps every unlock method, so after a compromise `protect` must be called.
+  @Test func onlyProtectEndsEveryUnlockMethod() throws {
     let store = try makeVault()
     let code = try store.addRecovery()
     try store.addRecovery(passphrase: "attacker")
@@ -121,7 +122,7 @@ import Testing
     try store.rotateKeys()
     for passphrase in ["correct horse", "attacker", code] { try expectOpens(passphrase) }
 
-    // Removing an opener keeps the master key: an old header and what was removed open the vault.
+    // Removing one keeps the master key: an old header and what was removed open the vault.
     try store.removeAllRecoveries()
     try expectCloses("attacker")
     let master = try KeyRing.open(
@@ -135,7 +136,7 @@ import Testing
 
     let next = SecureVault.KeySource(.passphrase("next", logN: 10))
     try store.protect(with: next)
-    #expect(try locked().openers.count == 1)
+    #expect(try locked().unlockMethods.count == 1)
     for passphrase in ["correct horse", "attacker", code] { try expectCloses(passphrase) }
     try expectOpens("next")
     try Bytes.write(oldHeader, to: directory.headerPath)
@@ -150,11 +151,11 @@ import Testing
       try store.set("v", forKey: "k")
       for _ in 0..<15 { _ = try store.addRecovery() }
       expectFailure(.misuse) { _ = try store.addRecovery() }
-      #expect(try store.openers.count == 16)
+      #expect(try store.unlockMethods.count == 16)
       // Another process makes room.
       try directory.secrets().removeAllRecoveries()
       _ = try store.addRecovery()
-      #expect(try store.openers.count == 2)
+      #expect(try store.unlockMethods.count == 2)
     }
     var budget = PassphraseWorkBudget(maxLogN: 19)
     let header = try directory.openVault()
@@ -272,7 +273,7 @@ import Testing
     try Bytes.write(try Bytes.summed(bad), to: directory.headerPath)
     for call in [
       { _ = try locked([source]).get("k") }, { try locked().unlock(passphrase: "correct horse") },
-      { _ = try locked().openers }, { _ = try locked().protection },
+      { _ = try locked().unlockMethods }, { _ = try locked().protection },
     ] {
       let error = #expect(throws: StorageError.self) { try call() }
       #expect(error?.code == .unsupportedVersion && error?.remedy.contains("Update") == true)

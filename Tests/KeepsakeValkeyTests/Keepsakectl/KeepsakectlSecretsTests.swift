@@ -47,7 +47,7 @@ import Testing
     #expect(try run("vault", "show", "app/auth", "token", "--reveal").text == "tok")
     let secrets = try run("vault", "list", "app", "--json")
     #expect(secrets.status == 0 && secrets.text.contains(#""key" : "token""#), "\(secrets)")
-    #expect(try run("vault", "openers", "app").text.contains("credential"))
+    #expect(try run("vault", "unlock-methods", "app").text.contains("credential"))
 
     #expect(try run("vault", "rotate", "app").status == 0)
     #expect(try client().keyIDs().count == 1 && client().secrets().get("k") == "1")
@@ -64,7 +64,7 @@ import Testing
   }
 
   @Test func secretsStaySealedWithoutTheirKey() throws {
-    for command in ["list", "openers", "rotate"] {
+    for command in ["list", "unlock-methods", "rotate"] {
       let run = try runWithoutCredential("vault", command, "app")
       #expect(run.failed(1, "app has no secrets on unix://"), "\(run)")
     }

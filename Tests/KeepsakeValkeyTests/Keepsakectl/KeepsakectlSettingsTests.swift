@@ -133,7 +133,7 @@ import Testing
     ["settings", "set", "app", "a", "1"], ["settings", "delete", "app", "a"],
     ["settings", "watch", "app"], ["settings", "export", "app"], ["settings", "import", "app"],
     ["doctor", "app"], ["vault", "list", "app"], ["vault", "show", "app", "k", "--reveal"],
-    ["vault", "rotate", "app"], ["vault", "openers", "app"], ["vault", "lock", "app"],
+    ["vault", "rotate", "app"], ["vault", "unlock-methods", "app"], ["vault", "lock", "app"],
     ["vault", "delete", "app", "k"],
   ]
 

@@ -475,7 +475,7 @@ import Testing
     }
     try expectWhole(["remove", "removeAll"].contains(call) ? [:] : ["k": "1"])
     #expect(try keyCount() == (["rotateKeys", "forgetOldKeys"].contains(call) ? 1 : 2))
-    #expect(try Machine(server).secrets().openers.count == (call == "removeRecovery" ? 1 : 2))
+    #expect(try Machine(server).secrets().unlockMethods.count == (call == "removeRecovery" ? 1 : 2))
   }
 
   @Test func aRecoveryIsAddedAfterAnotherMachineHasMadeRoom() throws {
@@ -486,7 +486,7 @@ import Testing
     expectFailure(.misuse) { _ = try store.addRecovery() }
     try two.secrets().removeAllRecoveries()
     _ = try store.addRecovery()
-    #expect(try Machine(server).secrets().openers.count == 2)
+    #expect(try Machine(server).secrets().unlockMethods.count == 2)
   }
 
   // MARK: A server that is away

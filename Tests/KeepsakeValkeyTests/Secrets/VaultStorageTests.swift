@@ -175,7 +175,7 @@ import Testing
     try store.set("1", forKey: "k")
     let code = try store.addRecovery()
     try store.addRecovery(passphrase: "second")
-    #expect(try store.openers.count == 3)
+    #expect(try store.unlockMethods.count == 3)
     for typed in [code, "second"] {
       let other = try app.open(.standard, [])
       expectFailure(.locked) { _ = try other.get("k") }
@@ -184,7 +184,7 @@ import Testing
     }
     try store.removeAllRecoveries()
     expectFailure(.misuse) { try app.open(.standard, []).unlock(passphrase: code) }
-    #expect(try store.openers.count == 1 && store.get("k") == "1")
+    #expect(try store.unlockMethods.count == 1 && store.get("k") == "1")
   }
 
   @Test(arguments: Storage.allCases) func presenceIsRequired(_ storage: Storage) throws {

@@ -146,7 +146,7 @@ struct VaultUnderTest: StoreUnderTest {
     // the end, the next call finds that out.
     _ = try? stores[0].keys()
     if try stores[0].isLocked { contents[Fact.passphrase] = "\(try open())" }
-    let recoveries = try stores[0].openers.count { $0.isRecovery }
+    let recoveries = try stores[0].unlockMethods.count { $0.isRecovery }
     if recoveries > 0 { contents[Fact.recoveries] = "\(recoveries)" }
     for name in try names() { contents[name] = try value(named: name) ?? "nothing" }
     let services = Set(contents.keys.compactMap { Int($0.prefix { $0 != "/" }) }).map {

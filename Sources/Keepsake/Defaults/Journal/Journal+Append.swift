@@ -23,8 +23,8 @@ extension Journal {
     defer { if isAttempted { observers.signal(key) } }
     // Made only once, although the first change may find that there is no journal yet.
     var result: StoredValue???
-    try locked { writer, followUp throws(StorageError) -> Void? in
-      let old = try file.withLock { file throws(StorageError) in
+    try locked { writer, deferred throws(StorageError) -> Void? in
+      let old = try loaded.withLock { file throws(StorageError) in
         try file.makeCurrent(writer.handle)
         return file.table[key]?.value
       }
@@ -40,27 +40,27 @@ extension Journal {
       isAttempted = true
       return try withUnsafePointer(to: ValueChange(key: key, value: new)) {
         change throws(StorageError) in
-        try write(UnsafeBufferPointer(start: change, count: 1), &writer, &followUp)
+        try write(UnsafeBufferPointer(start: change, count: 1), &writer, &deferred)
       }
     }
   }
 
   func removeAll() throws(StorageError) {
-    try locked { writer, followUp throws(StorageError) -> Void? in
+    try locked { writer, deferred throws(StorageError) -> Void? in
       guard let handle = writer.handle else { return () }
       guard handle.file.isWritable else { throw writingError() }
-      defer { file.withLock { followUp.take(&$0) } }
+      defer { loaded.withLock { deferred.take(&$0) } }
       // The removal counts from the moment that this record is published. The new file only spares
       // the space; without it, the record has to survive a power cut.
       do throws(StorageError) {
-        try write(nil, &writer, &followUp)
+        try write(nil, &writer, &deferred)
       } catch  where error.code == .diskFull {
         return try deleteFile(&writer)
       }
       do throws(StorageError) {
         try rewrite(&writer, asEmpty: true)
       } catch {
-        if file.withLock({ $0.isCondemned }) { throw error }
+        if loaded.withLock({ $0.isCondemned }) { throw error }
         try handle.file.synchronize()
       }
       return ()
@@ -73,7 +73,7 @@ extension Journal {
     try writer.handle?.publish(.replaced)
     try FileSystem.unlink(location.target())
     writer.word = nil
-    try file.withLock { file throws(StorageError) in _ = try file.validate() }
+    try loaded.withLock { file throws(StorageError) in _ = try file.validate() }
     try synchronizeDirectory()
   }
 
@@ -97,9 +97,9 @@ extension Journal {
     // Even after an error: a part of the changes may have been written.
     defer { if isAttempted { observers.signal(changes.count == 1 ? changes[0].key : nil) } }
     let isRemoval = changes.allSatisfy { $0.value == nil }
-    return try locked { writer, followUp throws(StorageError) -> Bool? in
+    return try locked { writer, deferred throws(StorageError) -> Bool? in
       if condition != nil || isRemoval {
-        let isDecided = try file.withLock { file throws(StorageError) -> Bool? in
+        let isDecided = try loaded.withLock { file throws(StorageError) -> Bool? in
           try file.makeCurrent(writer.handle)
           if let condition, !condition(file.table) { return false }
           // The keys to remove do not exist.
@@ -109,7 +109,7 @@ extension Journal {
       }
       guard writer.handle != nil else { return nil }
       isAttempted = true
-      try write(changes, &writer, &followUp)
+      try write(changes, &writer, &deferred)
       return true
     }
   }
@@ -120,7 +120,7 @@ extension Journal {
   @inline(never)
   private func write(
     _ changes: UnsafeBufferPointer<ValueChange>?, _ writer: inout Writer,
-    _ followUp: inout FollowUp
+    _ deferred: inout DeferredWork
   ) throws(StorageError) {
     guard let handle = writer.handle, handle.file.isWritable else {
       throw writingError()
@@ -151,12 +151,12 @@ extension Journal {
       writer.reservedEnd = start
       throw error
     }
-    try file.withLock { file throws(StorageError) in
+    try loaded.withLock { file throws(StorageError) in
       file.lastWrite = CoarseClock.now
-      if file.noteUnsyncedRecords() { followUp.isSyncDue = true }
+      if file.noteUnsyncedRecords() { deferred.isSyncDue = true }
       try file.publish(changes, word, handle, from: start, to: end)
-      followUp.take(&file)
-      followUp.compaction = file.takeDueCompaction()
+      deferred.take(&file)
+      deferred.compaction = file.takeDueCompaction()
     }
     writer.end = end
     writer.word = handle.isLost ? nil : word

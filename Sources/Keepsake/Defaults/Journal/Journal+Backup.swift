@@ -3,7 +3,7 @@ extension Journal {
   /// Writes the values at one moment to a new file, durably.
   func backUp(to path: String) throws(StorageError) {
     try validate()
-    let backup = file.withLock { NewJournal($0.table.entries) }
+    let backup = loaded.withLock { NewJournal($0.table.entries) }
     try FileSystem.replace(path, with: backup.bytes, mode: 0o600, durable: true)
   }
 
@@ -62,16 +62,16 @@ extension Journal {
     _ replacement: Replacement, _ id: UInt64, end: Int
   ) throws(StorageError) -> String? {
     var kept: String?
-    try locked { writer, followUp throws(StorageError) -> Void? in
+    try locked { writer, deferred throws(StorageError) -> Void? in
       guard let handle = writer.handle else { return nil }
       guard handle.file.isWritable else { throw writingError() }
       guard let temporary = replacement.take() else { return () }
       kept = try keepReplacedFile(handle, end: writer.end)
       try install(temporary, id, end: end, &writer)
       guard let restored = writer.handle else { throw replacementFailure() }
-      try file.withLock { file throws(StorageError) in
+      try loaded.withLock { file throws(StorageError) in
         try file.readAgain(restored)
-        followUp.take(&file)
+        deferred.take(&file)
       }
     }
     try synchronizeDirectory()
@@ -95,7 +95,7 @@ extension Journal {
   private func keepReplacedFile(
     _ handle: JournalHandle, end: Int
   ) throws(StorageError) -> String? {
-    if file.withLock({ $0.table.entries.count == 0 }) { return nil }
+    if loaded.withLock({ $0.table.entries.count == 0 }) { return nil }
     let path = try FileSystem.unusedPath(replacedStem())
     let bytes = try handle.file.read(from: 0, count: end)
     try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)

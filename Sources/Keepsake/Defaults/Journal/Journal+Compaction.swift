@@ -1,5 +1,5 @@
 /// Replacing the file by one without the records that later ones have overridden.
-extension JournalFile {
+extension LoadedJournal {
   static let smallestCompaction = 64 * 1024
 
   enum Compaction {
@@ -34,7 +34,7 @@ extension JournalFile {
 
 extension Journal {
   /// Starts a compaction that `takeDueCompaction` has returned. The caller holds no lock.
-  func start(_ compaction: JournalFile.Compaction) {
+  func start(_ compaction: LoadedJournal.Compaction) {
     switch compaction {
     case .inBackground: BackgroundWork.run { [weak self] in self?.compactAndReport() }
     case .now: compactAndReport()
@@ -49,7 +49,7 @@ extension Journal {
     } catch {
       report(error.inContext(of: "compact"))
     }
-    file.withLock { $0.endCompaction() }
+    loaded.withLock { $0.endCompaction() }
   }
 
   /// Writes the live records to a new file without a lock, then adds under the lock what was
@@ -68,9 +68,9 @@ extension Journal {
 
   /// Repairs damage that happened after the file was read, so the table still has all values.
   private func repairFile() throws(StorageError) {
-    file.withLock { $0.noteDamage() }
-    try maintain { writer, followUp throws(StorageError) in
-      if file.withLock({ $0.isDamaged }) { followUp.damage = repairDamage(&writer) }
+    loaded.withLock { $0.noteDamage() }
+    try maintain { writer, deferred throws(StorageError) in
+      if loaded.withLock({ $0.isDamaged }) { deferred.damage = repairDamage(&writer) }
     }
   }
 

@@ -1,5 +1,5 @@
 /// Making records survive a power cut.
-extension JournalFile {
+extension LoadedJournal {
   /// Notes that records have been written; returns whether the caller has to schedule a sync.
   mutating func noteUnsyncedRecords() -> Bool {
     defer { isSyncScheduled = true }
@@ -22,7 +22,7 @@ extension Journal {
   }
 
   func synchronize() throws(StorageError) {
-    let (handle, isDirectoryUnsynced, isCondemned) = try file.withLock {
+    let (handle, isDirectoryUnsynced, isCondemned) = try loaded.withLock {
       file throws(StorageError) in
       try file.requireOpen()
       defer { file.isUnsynced = false }
@@ -35,24 +35,24 @@ extension Journal {
       try handle.synchronize()
     } catch {
       // Even if a writer has opened the file again since.
-      file.withLock { if $0.handle != nil { $0.isCondemned = true } }
+      loaded.withLock { if $0.handle != nil { $0.isCondemned = true } }
       return try replaceCondemnedFile(error)
     }
     guard isDirectoryUnsynced else { return }
     do throws(StorageError) {
       try synchronizeDirectory()
     } catch {
-      file.withLock { $0.isUnsynced = true }
+      loaded.withLock { $0.isUnsynced = true }
       throw error
     }
   }
 
   /// Makes the name of the journal survive a power cut.
   func synchronizeDirectory() throws(StorageError) {
-    let handle = file.withLock { $0.handle }
+    let handle = loaded.withLock { $0.handle }
     try FileSystem.synchronizeDirectory(FileSystem.parent(of: location.target()))
     // Another file may have got the name in the meantime.
-    file.withLock { if $0.handle === handle { $0.isDirectoryUnsynced = false } }
+    loaded.withLock { if $0.handle === handle { $0.isDirectoryUnsynced = false } }
   }
 
   /// Writes the values to a new file after a sync failed. A second sync of the same file would
@@ -60,16 +60,16 @@ extension Journal {
   private func replaceCondemnedFile(_ cause: StorageError?) throws(StorageError) {
     do throws(StorageError) {
       try maintain { writer, _ throws(StorageError) in
-        if file.withLock({ $0.isCondemned }) { try rewrite(&writer) }
+        if loaded.withLock({ $0.isCondemned }) { try rewrite(&writer) }
       }
     } catch {
-      file.withLock { $0.isUnsynced = true }
+      loaded.withLock { $0.isUnsynced = true }
       throw cause ?? error
     }
   }
 
   func synchronizeInBackground() {
-    let isUnsynced = file.withLock { file in
+    let isUnsynced = loaded.withLock { file in
       file.isSyncScheduled = false
       return file.isUnsynced
     }
@@ -85,7 +85,7 @@ extension Journal {
 
   /// Waits for no lock, which a thread that no longer runs may hold.
   func synchronizeAtExit() {
-    let file = file.withLockIfAvailable { file -> File? in
+    let file = loaded.withLockIfAvailable { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
       try? file.requireOpen()

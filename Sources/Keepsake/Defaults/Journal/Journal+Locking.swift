@@ -45,17 +45,17 @@ extension Journal {
     }
   }
 
-  /// What a writer does after it has released its locks, because it may take long or write itself.
-  struct FollowUp {
+  /// Work for after the writer has released its locks, because it may take long or write itself.
+  struct DeferredWork {
     /// Whether values have changed that this writer did not change.
     var hasChanges = false
     var isSyncDue = false
     var hasOpenedFile = false
-    var compaction: JournalFile.Compaction?
+    var compaction: LoadedJournal.Compaction?
     var dropped: [UInt8]?
     var damage: StorageError?
 
-    mutating func take(_ file: inout JournalFile) {
+    mutating func take(_ file: inout LoadedJournal) {
       if file.takeUnsignaledChanges() { hasChanges = true }
       if file.takeHasOpenedFile() { hasOpenedFile = true }
       if let values = file.takeDropped() { dropped = values }
@@ -70,11 +70,11 @@ extension Journal {
   ///   - body: Returns nil if it needs a journal; then one is made.
   func locked<R>(
     timeout: Duration? = nil,
-    _ body: (inout Writer, inout FollowUp) throws(StorageError) -> R?
+    _ body: (inout Writer, inout DeferredWork) throws(StorageError) -> R?
   ) throws(StorageError) -> R {
     let wait = Wait(timeout: timeout ?? self.timeout)
-    var followUp = FollowUp()
-    defer { finish(followUp) }
+    var deferred = DeferredWork()
+    defer { finish(deferred) }
     let result = try writer.withLock(timeout: wait.timeout) { writer throws(StorageError) in
       writer.enterGeneration()
       defer {
@@ -84,7 +84,7 @@ extension Journal {
       }
       while true {
         let generation = ForkGuard.generation
-        let handle = try takeLock(&writer, wait, &followUp)
+        let handle = try takeLock(&writer, wait, &deferred)
         // A child that was forked in the meantime must not release the lock, which is its parent's.
         defer {
           if generation == ForkGuard.generation {
@@ -93,7 +93,7 @@ extension Journal {
             if let current = writer.handle, current !== handle { current.unlock() }
           }
         }
-        if let result = try body(&writer, &followUp) { return result }
+        if let result = try body(&writer, &deferred) { return result }
         try makeFile()
       }
     }
@@ -111,10 +111,10 @@ extension Journal {
   /// The same for background work: does nothing if there is no journal.
   func maintain(
     timeout: Duration? = nil,
-    _ body: (inout Writer, inout FollowUp) throws(StorageError) -> Void
+    _ body: (inout Writer, inout DeferredWork) throws(StorageError) -> Void
   ) throws(StorageError) {
-    try locked(timeout: timeout) { writer, followUp throws(StorageError) -> Void? in
-      if writer.handle != nil { try body(&writer, &followUp) }
+    try locked(timeout: timeout) { writer, deferred throws(StorageError) -> Void? in
+      if writer.handle != nil { try body(&writer, &deferred) }
       return ()
     }
   }
@@ -124,7 +124,7 @@ extension Journal {
   /// - Returns: The locked file; nil if there is none.
   @inline(__always)
   private func takeLock(
-    _ writer: inout Writer, _ wait: Wait, _ followUp: inout FollowUp
+    _ writer: inout Writer, _ wait: Wait, _ deferred: inout DeferredWork
   ) throws(StorageError) -> JournalHandle? {
     if let handle = writer.handle, let word = writer.word, handle.file.isOpen,
       try handle.tryLock()
@@ -140,12 +140,12 @@ extension Journal {
       }
       handle.unlock()
     }
-    return try takeLockSlowly(&writer, wait, &followUp)
+    return try takeLockSlowly(&writer, wait, &deferred)
   }
 
   @inline(never)
   private func takeLockSlowly(
-    _ writer: inout Writer, _ wait: Wait, _ followUp: inout FollowUp
+    _ writer: inout Writer, _ wait: Wait, _ deferred: inout DeferredWork
   ) throws(StorageError) -> JournalHandle? {
     var attempts = 0
     while true {
@@ -155,8 +155,8 @@ extension Journal {
       writer.word = nil
       guard let handle = try openFile(&writer) else {
         writer.forget()
-        let isMissing = try file.withLock { file throws(StorageError) in
-          defer { followUp.take(&file) }
+        let isMissing = try loaded.withLock { file throws(StorageError) in
+          defer { deferred.take(&file) }
           try file.validate()
           return file.isMissing
         }
@@ -172,8 +172,8 @@ extension Journal {
           if let current = writer.handle, current !== handle { current.unlock() }
         }
       }
-      let validity = try file.withLock { file throws(StorageError) in
-        defer { followUp.take(&file) }
+      let validity = try loaded.withLock { file throws(StorageError) in
+        defer { deferred.take(&file) }
         return try file.validate(handle)
       }
       switch validity {
@@ -186,7 +186,7 @@ extension Journal {
       case .current:
         if handle.isLost, try handle.file.status().size != handle.status.size {
           writer.forget()
-        } else if try prepare(handle, &writer, &followUp) {
+        } else if try prepare(handle, &writer, &deferred) {
           isKept = true
           return writer.handle
         }
@@ -200,7 +200,7 @@ extension Journal {
     guard !handle.isLost, handle.file.isWritable, try handle.file.status().linkCount == 0 else {
       return
     }
-    file.withLock { $0.noteLoss(of: handle) }
+    loaded.withLock { $0.noteLoss(of: handle) }
     try handle.publish(.replaced)
   }
 
@@ -235,9 +235,9 @@ extension Journal {
   ///
   /// - Returns: Whether it is ready; false if another program has replaced it meanwhile.
   private func prepare(
-    _ handle: JournalHandle, _ writer: inout Writer, _ followUp: inout FollowUp
+    _ handle: JournalHandle, _ writer: inout Writer, _ deferred: inout DeferredWork
   ) throws(StorageError) -> Bool {
-    let (repair, id, end, hasRest) = file.withLock {
+    let (repair, id, end, hasRest) = loaded.withLock {
       ($0.repair, $0.id, $0.end, $0.hasUnpublishedBytes)
     }
     writer.adopt(handle, id, end: end)
@@ -248,21 +248,21 @@ extension Journal {
     if hasRest {
       try handle.file.truncate(to: end)
       writer.reservedEnd = end
-      file.withLock { $0.noteCut() }
+      loaded.withLock { $0.noteCut() }
     }
     switch repair {
     case nil, .damaged(nil): return true
     case .damaged:
-      followUp.damage = repairDamage(&writer)
-      if let failure = followUp.damage, file.withLock({ $0.isUnfinished }) { throw failure }
+      deferred.damage = repairDamage(&writer)
+      if let failure = deferred.damage, loaded.withLock({ $0.isUnfinished }) { throw failure }
     case .rewrite:
       do throws(StorageError) {
         try rewrite(&writer)
       } catch {
-        guard file.withLock({ $0.giveUpRepair() }) else { throw error }
+        guard loaded.withLock({ $0.giveUpRepair() }) else { throw error }
       }
     }
-    defer { file.withLock { followUp.take(&$0) } }
+    defer { loaded.withLock { deferred.take(&$0) } }
     return writer.handle != nil
   }
 
@@ -280,15 +280,15 @@ extension Journal {
       remedy: "Try again when that program has finished.")
   }
 
-  func finish(_ followUp: FollowUp) {
-    if followUp.isSyncDue { synchronizeSoon() }
-    if followUp.hasOpenedFile {
+  func finish(_ deferred: DeferredWork) {
+    if deferred.isSyncDue { synchronizeSoon() }
+    if deferred.hasOpenedFile {
       OpenStores.shared.add(self)
       watchPathSoon()
     }
-    if followUp.hasChanges { observers.signal() }
-    if let values = followUp.dropped { keepSoon(values) }
-    if let compaction = followUp.compaction { start(compaction) }
-    if let damage = followUp.damage { report(damage) }
+    if deferred.hasChanges { observers.signal() }
+    if let values = deferred.dropped { keepSoon(values) }
+    if let compaction = deferred.compaction { start(compaction) }
+    if let damage = deferred.damage { report(damage) }
   }
 }

@@ -36,7 +36,7 @@ extension Journal {
     let new =
       isEmpty
       ? NewJournal(into: fixedID)
-      : file.withLock { NewJournal($0.table.entries, into: fixedID) }
+      : loaded.withLock { NewJournal($0.table.entries, into: fixedID) }
     let temporary: TemporaryFile
     do throws(StorageError) {
       temporary = try makeTemporaryFile(new.bytes, mode: 0o600)
@@ -46,7 +46,7 @@ extension Journal {
       guard let old = writer.handle, try old.file.status().size == 0 else { throw error }
       try overwrite(old, with: new.bytes)
       let filled = try publish(JournalWord(id: new.id, end: new.end), in: old)
-      file.withLock { $0.adopt(filled, new.id, end: new.end, isEmpty: isEmpty) }
+      loaded.withLock { $0.adopt(filled, new.id, end: new.end, isEmpty: isEmpty) }
       return writer.adopt(filled, new.id, end: new.end)
     }
     try install(temporary, new.id, end: new.end, isEmpty: isEmpty, &writer)
@@ -127,7 +127,7 @@ extension Journal {
         throw error
       }
     }
-    file.withLock { $0.adopt(new, id, end: end, isEmpty: isEmpty) }
+    loaded.withLock { $0.adopt(new, id, end: end, isEmpty: isEmpty) }
     writer.adopt(new, id, end: end)
   }
 

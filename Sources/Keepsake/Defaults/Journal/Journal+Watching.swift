@@ -8,7 +8,7 @@ internal import Synchronization
 extension Journal {
   /// Watches the file for observers. The first change that none of them waits for ends that.
   func watch() {
-    if file.withLock({ $0.isFollowed }) { return }
+    if loaded.withLock({ $0.isFollowed }) { return }
     do throws(StorageError) {
       // A directory that is missing could not be watched.
       _ = try location.prepareDirectory()
@@ -27,7 +27,7 @@ extension Journal {
     if journal != nil {
       watches.append(FileWatcher.shared.watch(.contents, of: location.path, handler: handler))
     }
-    file.withLock { $0.watch(watches, of: journal, isFollowed: true) }
+    loaded.withLock { $0.watch(watches, of: journal, isFollowed: true) }
   }
 
   /// Watches the way to the file within a second. Most programs that only read a setting have
@@ -42,11 +42,11 @@ extension Journal {
 
   /// Watches the way to the file, unless the system has no more events: then the next set looks.
   func watchPath() {
-    guard file.withLock({ $0.watches.isEmpty }) else { return }
+    guard loaded.withLock({ $0.watches.isEmpty }) else { return }
     do throws(StorageError) {
       let journal = try FileSystem.status(location.path)
       let watches = try watchNames(polls: false)
-      file.withLock { if !$0.isFollowed { $0.watch(watches, of: journal, isFollowed: false) } }
+      loaded.withLock { if !$0.isFollowed { $0.watch(watches, of: journal, isFollowed: false) } }
       // What happened before the watch began is no event.
       try validate()
     } catch {
@@ -95,7 +95,7 @@ extension Journal {
     }
     do throws(StorageError) {
       if let pause = try validate() { look(after: pause) }
-      file.withLock { $0.watchingFailure = nil }
+      loaded.withLock { $0.watchingFailure = nil }
     } catch {
       // It may have failed for a moment only. If it fails again, another event tells when to look.
       if reportOnce(error) || error.isDescriptorLimit { look(after: .seconds(1)) }
@@ -104,19 +104,19 @@ extension Journal {
 
   /// Begins the watches anew if the path may name another file.
   private func continueWatching(after event: FileWatcher.Event) throws(StorageError) {
-    let (watchedFile, isFollowed) = file.withLock { ($0.watchedFile, $0.isFollowed) }
+    let (watchedFile, isFollowed) = loaded.withLock { ($0.watchedFile, $0.isFollowed) }
     let journal = try FileSystem.status(location.path)
     let isSame = journal.map { watchedFile?.isSameFile(as: $0) ?? false } ?? (watchedFile == nil)
     // While there is no file, its directory may be a new one.
     if event != .gone, isSame, journal != nil, isFollowed != observers.isEmpty { return }
-    file.withLock { $0.endWatch() }
+    loaded.withLock { $0.endWatch() }
     if observers.isEmpty { watchPath() } else { try watchFile() }
   }
 
   /// Looks again within a second: no event would tell that the path can be looked at. Without
   /// observers, the next set looks.
   private func lookAgain(after error: StorageError) {
-    if observers.isEmpty { return file.withLock { $0.endWatch() } }
+    if observers.isEmpty { return loaded.withLock { $0.endWatch() } }
     reportOnce(error)
     look(after: .seconds(1))
   }
@@ -124,7 +124,7 @@ extension Journal {
   /// Returns whether the file could be looked at before, or failed in another way.
   @discardableResult
   private func reportOnce(_ error: StorageError) -> Bool {
-    let isNew = file.withLock { file in
+    let isNew = loaded.withLock { file in
       defer { file.watchingFailure = error.code }
       return file.watchingFailure != error.code
     }

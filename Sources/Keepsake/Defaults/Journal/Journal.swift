@@ -6,15 +6,15 @@ internal import Synchronization
 /// has written. Writers append one line under the journal's lock, so the cost of a set depends on
 /// the size of its record and not on the size of the store.
 ///
-/// Locks are taken in this order: `writer`, the file lock, `file`. No record is written while
-/// `file` is locked, only the word.
+/// Locks are taken in this order: `writer`, the file lock, `loaded`. No record is written while
+/// `loaded` is locked, only the word.
 final class Journal: ValueEngine, FileHoldingStore {
   let location: JournalPaths
   let timeout: Duration
   let report: @Sendable (StorageError) -> Void
   let observers = Observers()
-  /// The journal's file and the table that was read from it.
-  let file: ReadWriteLocked<JournalFile>
+  /// What this process has loaded of the journal.
+  let loaded: ReadWriteLocked<LoadedJournal>
   /// Orders the writers of this process. The file lock is only taken under it.
   let writer = Locked(Writer(), afterFork: { Writer() })
   /// Whether the writer waits for a program that is replacing the file.
@@ -35,8 +35,8 @@ final class Journal: ValueEngine, FileHoldingStore {
     self.location = location
     self.timeout = timeout
     self.report = report
-    self.file = ReadWriteLocked(
-      JournalFile(location: location), afterFork: { JournalFile(location: location) })
+    self.loaded = ReadWriteLocked(
+      LoadedJournal(location: location), afterFork: { LoadedJournal(location: location) })
   }
 
   var path: String? { location.path }
@@ -44,7 +44,7 @@ final class Journal: ValueEngine, FileHoldingStore {
   // MARK: Reading
 
   func value(forKey key: String) throws(StorageError) -> StoredValue? {
-    let current: StoredValue?? = file.withReadLock { file in
+    let current: StoredValue?? = loaded.withReadLock { file in
       file.isCurrent ? .some(file.table.value(forKey: key)) : nil
     }
     if let current { return current }
@@ -56,11 +56,11 @@ final class Journal: ValueEngine, FileHoldingStore {
   }
 
   func cachedModel(forKey key: String) -> DecodedModel? {
-    file.withReadLock { $0.isCurrent ? $0.table[key]?.model : nil }
+    loaded.withReadLock { $0.isCurrent ? $0.table[key]?.model : nil }
   }
 
   func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    file.withLock { $0.cache(model, forKey: key, version: version) }
+    loaded.withLock { $0.cache(model, forKey: key, version: version) }
   }
 
   func keys() throws(StorageError) -> [String] { try read { $0.entries.copiedKeys }.keys }
@@ -73,9 +73,9 @@ final class Journal: ValueEngine, FileHoldingStore {
   private func read<R: Sendable>(
     _ body: (borrowing ValueTable) -> R
   ) throws(StorageError) -> R {
-    if let current = file.withReadLock({ $0.isCurrent ? body($0.table) : nil }) { return current }
+    if let current = loaded.withReadLock({ $0.isCurrent ? body($0.table) : nil }) { return current }
     defer { followUpValidation() }
-    return try file.withLock { file throws(StorageError) in
+    return try loaded.withLock { file throws(StorageError) in
       try file.makeCurrent(nil)
       return body(file.table)
     }
@@ -87,19 +87,19 @@ final class Journal: ValueEngine, FileHoldingStore {
   @discardableResult
   func validate() throws(StorageError) -> Duration? {
     defer { followUpValidation() }
-    let (handle, settlingTime) = try file.withLock { file throws(StorageError) in
+    let (handle, settlingTime) = try loaded.withLock { file throws(StorageError) in
       try file.validate()
       return (file.hasUnpublishedBytes ? file.handle : nil, file.settlingTime)
     }
     // What a killed writer has left is of no interest. One that is at work holds the lock.
     if let handle, try !isUnlocked(handle) {
-      return file.withLock { file in
+      return loaded.withLock { file in
         // It may have been stopped.
         defer { file.publicationPause = min(file.publicationPause * 2, .seconds(1)) }
         return file.publicationPause
       }
     }
-    file.withLock { $0.publicationPause = .milliseconds(10) }
+    loaded.withLock { $0.publicationPause = .milliseconds(10) }
     return settlingTime.map { min($0, .seconds(1)) }
   }
 
@@ -112,17 +112,17 @@ final class Journal: ValueEngine, FileHoldingStore {
     } ?? false
   }
 
-  /// Does what a validation requires but must not do while `file` is locked.
+  /// Does what a validation requires but must not do while `loaded` is locked.
   func followUpValidation() {
-    var followUp = FollowUp()
-    let isDamaged = file.withLock { file in
-      followUp.take(&file)
+    var deferred = DeferredWork()
+    let isDamaged = loaded.withLock { file in
+      deferred.take(&file)
       return file.isDamaged
     }
     // A forked child that only reads would otherwise keep the lock of its parent, even after the
     // parent was killed.
-    if followUp.hasOpenedFile { writer.withLockIfAvailable { $0.enterGeneration() } }
-    finish(followUp)
+    if deferred.hasOpenedFile { writer.withLockIfAvailable { $0.enterGeneration() } }
+    finish(deferred)
     if isDamaged { repairSoon(timeout: .zero) }
   }
 
@@ -141,18 +141,18 @@ final class Journal: ValueEngine, FileHoldingStore {
         repairSoon(timeout: self.timeout)
       }
     } catch {
-      guard let count = file.withLock({ $0.takeDamage() }) else { return }
+      guard let count = loaded.withLock({ $0.takeDamage() }) else { return }
       report(damageReport(count, .failure(error)))
     }
   }
 
   // MARK: Closing files
 
-  var lastUse: Int64? { file.withLockIfAvailable { $0.lastUse } }
+  var lastUse: Int64? { loaded.withLockIfAvailable { $0.lastUse } }
 
   func closeIdleFiles() -> Bool {
     let isClosed = writer.withLockIfAvailable { writer in
-      guard file.withLockIfAvailable({ $0.closeFile() }) == true else { return false }
+      guard loaded.withLockIfAvailable({ $0.closeFile() }) == true else { return false }
       writer.forget()
       return true
     }

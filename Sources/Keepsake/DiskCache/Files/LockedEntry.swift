@@ -139,7 +139,7 @@ struct LockedEntry {
     let (file, isNew) = try openSidecar()
     func replace(_ contents: UnsafeRawBufferPointer) throws(StorageError) {
       if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
-      let old = try findReplaced(contents)
+      let old = try findOldEntry(contents)
       let sidecarSize: Int
       try ledger.beginChange(in: name.directory, expires: expires)
       do throws(StorageError) {
@@ -163,7 +163,7 @@ struct LockedEntry {
   }
 
   /// What a change of an entry replaces.
-  private struct Replaced {
+  private struct OldEntry {
     var hasPayload = false
     /// The record that the payload belongs to; empty if there is none.
     var record = UnsafeRawBufferPointer(start: nil, count: 0)
@@ -172,25 +172,25 @@ struct LockedEntry {
   }
 
   /// - Parameter contents: Those of the sidecar.
-  private func findReplaced(
+  private func findOldEntry(
     _ contents: UnsafeRawBufferPointer
-  ) throws(StorageError) -> Replaced {
-    if contents.isEmpty { return Replaced() }
+  ) throws(StorageError) -> OldEntry {
+    if contents.isEmpty { return OldEntry() }
     func footprint(_ size: Int) -> Int {
       cache.footprint(of: name, size: size, sidecar: contents.count)
     }
     let latest = try? SidecarRecord(contents)
     // The payload of a record that another process wrote may not have got its name.
     if let latest, cache.hasPublished(latest.sidecar, as: name) {
-      return Replaced(
+      return OldEntry(
         hasPayload: true, record: latest.bytes, footprint: footprint(latest.sidecar.size))
     }
     let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
     guard let payload else {
       let hasNoValue = latest.map { $0.sidecar.kind == nil } ?? false
-      return Replaced(footprint: hasNoValue ? footprint(0) : 0)
+      return OldEntry(footprint: hasNoValue ? footprint(0) : 0)
     }
-    var old = Replaced(hasPayload: true, footprint: footprint(payload.size))
+    var old = OldEntry(hasPayload: true, footprint: footprint(payload.size))
     if let record = try? SidecarRecord.find(for: payload, in: contents),
       record.sidecar.fits(payload)
     {
@@ -205,7 +205,7 @@ struct LockedEntry {
   /// - Returns: The size of the sidecar.
   private func write(
     _ record: UnsafeRawBufferPointer, to file: File, over contents: UnsafeRawBufferPointer,
-    _ old: Replaced, isDurable: Bool
+    _ old: OldEntry, isDurable: Bool
   ) throws(StorageError) -> Int {
     let size = record.count + old.record.count
     return try withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) {

@@ -63,8 +63,10 @@ extension Vault {
   }
 
   /// What opens the vault, in the order of the header; empty when there is no vault yet.
-  func openers() throws(StorageError) -> [SecureVault.Opener] {
-    try (storage.readHeader()?.0.slots ?? []).filter(\.opensVault).map { SecureVault.Opener($0) }
+  func unlockMethods() throws(StorageError) -> [SecureVault.UnlockMethod] {
+    try (storage.readHeader()?.0.slots ?? []).filter(\.opensVault).map {
+      SecureVault.UnlockMethod($0)
+    }
   }
 }
 #endif

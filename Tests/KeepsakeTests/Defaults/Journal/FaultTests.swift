@@ -131,12 +131,12 @@ import Testing
     let store = try TemporaryDirectory().store()
     let journal = try store.journal
     try store.set(0, forKey: "k")
-    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
+    try await eventually("it is synced") { !journal.loaded.withLock { $0.isUnsynced } }
     let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
     FaultPlan.$current.withValue(plan) { _ = try? store.synchronize() }
-    #expect(journal.file.withLock { $0.isUnsynced })
+    #expect(journal.loaded.withLock { $0.isUnsynced })
     try store.set(1, forKey: "k")
-    try await eventually("it is synced") { !journal.file.withLock { $0.isUnsynced } }
+    try await eventually("it is synced") { !journal.loaded.withLock { $0.isUnsynced } }
   }
 
   /// Space stays allocated beyond the end, so that only removals get what is left of it.

@@ -117,7 +117,8 @@ struct FilledFileTests {
     }
     #expect(isClear, "\(reports)")
     let size = try #require(try FileSystem.status(path)).size
-    #expect(size > count * 20_000 && size >= JournalFile.smallestCompaction << (reports.count - 1))
+    #expect(
+      size > count * 20_000 && size >= LoadedJournal.smallestCompaction << (reports.count - 1))
     #expect(try directory.names() == [TemporaryDirectory.journal])
     let reader = directory.store(failures: failures)
     #expect(try reader.string("first") == "kept")

@@ -289,7 +289,7 @@ import Testing
       waitUntil("the restored file is noticed") { (try? store.contains("b")) == false }
     }
     try Self.later { try store.set(3, forKey: "c") }
-    let id = try store.journal.file.withLock { $0.id }
+    let id = try store.journal.loaded.withLock { $0.id }
     let header = backup.withUnsafeBytes { JournalFormat.header(of: $0) }
     #expect(header != .valid(id: id, isIntact: true), "the file has the id of the old one")
     try expectKept(["a", "b"])

@@ -111,7 +111,7 @@ import Testing
     expectFailure(.wrongPassphrase) { _ = try wrong.get("pin") }
     let code = String(decoding: try directory.bytes(of: "code"), as: UTF8.self)
     let recovered = directory.secrets(keySources: [], authenticate: { _ in "1234" })
-    #expect(try recovered.openers.map(\.kind) == [.keySource(.keyFile), .recoveryCode])
+    #expect(try recovered.unlockMethods.map(\.kind) == [.keySource(.keyFile), .recoveryCode])
     try recovered.unlock(passphrase: code)
     #expect(try recovered.get("pin") == "4711")
     #expect(try directory.contents() == before, "reading changes nothing")
@@ -140,7 +140,7 @@ import Testing
     for typed in [Self.passphrase, Self.recoveryPassphrase] {
       let store = directory.secrets(keySources: [], authenticate: { _ in Self.passphrase })
       #expect(
-        try store.openers.map(\.kind) == [.keySource(.passphrase), .recoveryPassphrase])
+        try store.unlockMethods.map(\.kind) == [.keySource(.passphrase), .recoveryPassphrase])
       try store.unlock(passphrase: typed)
       let source = SecureVault.KeySource(.passphrase(typed, logN: 10))
       try expectAll(store, directory.secrets("com.example.auth", keySources: [source]))

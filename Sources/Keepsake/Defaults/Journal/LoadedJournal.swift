@@ -1,10 +1,10 @@
-/// The file of a journal, and the table of values that was read from it.
+/// What a process has loaded of a journal: the open file, and the table of values read from it.
 ///
 /// It is a value that ``Journal`` keeps under a lock, so no call waits for a file lock.
 ///
 /// There is one verb for each step: `validate` makes the table agree with the file, by `catchUp`
 /// (reads what was appended) or `reload` (reads the whole file) where necessary.
-struct JournalFile: ~Copyable {
+struct LoadedJournal: ~Copyable {
   let location: JournalPaths
 
   private(set) var table = ValueTable()
@@ -61,7 +61,7 @@ struct JournalFile: ~Copyable {
   // Compaction, see Journal+Compaction.
 
   /// No compaction below this size, because it failed there or would not pay.
-  var compactionFloor = JournalFile.smallestCompaction
+  var compactionFloor = LoadedJournal.smallestCompaction
   var isCompacting = false
   var lastCompaction: ContinuousClock.Instant?
 

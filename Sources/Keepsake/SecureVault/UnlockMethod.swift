@@ -4,9 +4,9 @@ extension SecureVault {
   /// passphrase.
   ///
   /// ```swift
-  /// for opener in try SecureVault.shared.openers where opener.isRecovery { print(opener) }
+  /// for method in try SecureVault.shared.unlockMethods where method.isRecovery { print(method) }
   /// ```
-  public struct Opener: Hashable, Sendable, CustomStringConvertible {
+  public struct UnlockMethod: Hashable, Sendable, CustomStringConvertible {
     package enum Kind: Hashable, Sendable {
       /// The key source that protects the vault.
       case keySource(Protection)
@@ -16,7 +16,8 @@ extension SecureVault {
       case recoveryPassphrase
     }
 
-    /// Distinguishes the openers of a vault. It is random, and reveals nothing about the secret.
+    /// Distinguishes the unlock methods of a vault. It is random, and reveals nothing about the
+    /// secret.
     package let id: String
     package let kind: Kind
 
