@@ -26,6 +26,12 @@ protocol SettingsStorage {
 
 extension Defaults.Store: SettingsStorage {}
 
+protocol ReadableStorage {
+  func load<T: Codable>(_ path: String, type: T.Type) throws -> T
+}
+
+extension Folder: ReadableStorage {}
+
 private struct ViewModel {
   let storage: any SettingsStorage
 
@@ -150,6 +156,22 @@ private struct BrokenEngine: StorageEngines.Engine {
     #expect(try app.name == "nobody" && mock.name == "Ben")
     try app.rename("Ann")
     #expect(try Defaults.string("name") == "Ann" && mock.name == "Ben")
+  }
+
+  @Test func folderConformsToTheAppsProtocol() async throws {
+    let reader: any ReadableStorage = Folder.documents
+    try Folder.documents.save(User(), as: "user.json")
+    #expect(try reader.load("user.json", type: User.self) == User())
+    let loaded = await withCheckedContinuation { continuation in
+      let completion: @Sendable (Result<User, any Error>) -> Void = {
+        continuation.resume(returning: $0)
+      }
+      Task { completion(Result { try Folder.documents.load("user.json") as User }) }
+    }
+    #expect(try loaded.get() == User())
+    Defaults.set(User(), forKey: "user")
+    let kept: User? = Defaults.model("user")
+    #expect(kept == User())
   }
 
   @Test(.temporaryStorage(engines: ["team": BrokenEngine()]))

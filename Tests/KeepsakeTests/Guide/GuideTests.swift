@@ -38,7 +38,7 @@ import Testing
     "```swift\nDefaults.purge()   // not in a test\n```",
   ])
   func callsWithoutATestAreFound(addition: String) throws {
-    let anchor = "\n## A facade"
+    let anchor = "\n## Defaults, the package"
     let article = try Guide.article().replacing(anchor, with: "\n\(addition)\n\(anchor)")
     let section = try #require(try Guide(article: article).sections.first)
     let source = try Guide.source(testing: section)
@@ -79,9 +79,11 @@ private struct Guide {
   /// The file that runs the calls of each section.
   static let tests: KeyValuePairs = [
     "Foundation's UserDefaults": "ComingFromUserDefaultsTests",
+    "Defaults, the package": "ComingFromPackagesTests",
+    "KeychainAccess": "ComingFromPackagesTests",
+    "Sharing": "ComingFromPackagesTests",
     "A facade for settings, keychain and cache": "ComingFromFacadesTests",
     "A storage protocol": "ComingFromProtocolsTests",
-    "Readable and writable storages": "ComingFromDiskStoragesTests",
     "HTTP and image caches": "ComingFromHTTPCachesTests",
     "One interface to all storages": "ComingFromUnifiedStoragesTests",
     "What Linux does not have": "ComingFromApplePlatformsTests",

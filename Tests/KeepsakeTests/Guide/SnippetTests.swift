@@ -15,6 +15,7 @@ import Testing
     "Testing": ["OverviewTests"],
     "SettingUp": ["OverviewTests"],
     "InAServer": ["InAServerTests"],
+    "OtherPackages": ["Server", "Tool"],
     "Failures": ["WorkingWithFailuresTests"],
     "WorkingWithSettings": ["WorkingWithSettingsTests"],
     "WorkingWithSecrets": ["WorkingWithSecretsTests"],
@@ -25,8 +26,11 @@ import Testing
   ]
 
   private func source(of test: String) throws -> String {
-    let files = ["KeepsakeTests", "KeepsakeValkeyTests"]
-      .map { Repository.file("Tests/\($0)/Guide/\(test).swift") }
+    let folders = [
+      "KeepsakeTests/Guide", "KeepsakeValkeyTests/Guide", "Clients/Recipes/Sources/Recipes",
+      "Clients/Recipes/Sources/tool",
+    ]
+    let files = folders.map { Repository.file("Tests/\($0)/\(test).swift") }
     let file = files.first { FileManager.default.fileExists(atPath: $0.path) }
     return try String(contentsOf: #require(file, "there is no \(test)"), encoding: .utf8)
   }
