@@ -144,6 +144,15 @@ extension DiskCache.Store {
     let turn = sharedEngine.map { $0.makeTurn(key) }
     defer { turn?.end() }
     var old = stale
+    if let stale {
+      // A producer that is cancelled then may end without an error, or much later.
+      fetches.onTimeout(of: call) { [self] in
+        let timeout = policy.timeout
+        noteFailure(
+          timeoutError(key, timeout), "has taken longer than its timeout of \(timeout)", key,
+          policy, stale)
+      }
+    }
     try Task.checkCancellation()
     if let turn {
       fetches.onTimeout(of: call) { turn.end() }
@@ -174,7 +183,9 @@ extension DiskCache.Store {
         turn?.end()
       }
     } catch {
-      if let old, !Task.isCancelled { noteFailure(error, key, policy, old) }
+      if let old, !Task.isCancelled {
+        noteFailure(error, "threw \(StorageError.text(of: error))", key, policy, old)
+      }
       throw error
     }
     backoff.noteSuccess(key)
@@ -242,15 +253,15 @@ extension DiskCache.Store {
 
   /// Delays the next attempt after a failure, and reports it if the old value is returned instead.
   private func noteFailure(
-    _ failure: any Error, _ key: String, _ policy: FetchPolicy, _ entry: CachedEntry
+    _ failure: any Error, _ what: String, _ key: String, _ policy: FetchPolicy,
+    _ entry: CachedEntry
   ) {
     guard entry.isStale(for: policy.usableLength(isFailing: true)) else { return }
     backoff.noteFailure(key)
     report(
       StorageError(
         .fetchFailed, operation: "fetch", key: key, path: directoryPath,
-        reason: "the producer threw \(StorageError.text(of: failure)), so the value is an expired "
-          + "one from the cache",
+        reason: "the producer \(what), so the value is an expired one from the cache",
         remedy: "Nothing need be done: a later fetch tries again.", underlyingError: failure
       ).asWarning)
   }

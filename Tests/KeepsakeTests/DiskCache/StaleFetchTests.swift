@@ -369,20 +369,29 @@ private final class Probe: Sendable {
     }
   }
 
-  @Test func aProducerInTheBackgroundIsCancelledAfterItsTimeout() async throws {
-    let store = DiskCache.shared
+  /// Nobody waits for it, so only the report tells.
+  @Test func aProducerInTheBackgroundThatTakesTooLongHasFailed() async throws {
+    let directory = try TemporaryDirectory()
+    let failures = Failures()
+    let store = directory.cache(failures: failures)
     try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    let probe = Probe()
     try await after(6) { () async throws in
-      let old = try await store.fetch(
-        "k", expiry: .minutes(5), staleFor: .hours(1), timeout: .milliseconds(20)
-      ) { () async throws -> String in
-        // On a busy machine it is cancelled before it begins.
-        try await waitForCancellation()
-        return "late"
+      for _ in 0..<2 {
+        let old = try await store.fetch(
+          "k", expiry: .minutes(5), staleFor: .hours(1), timeout: .milliseconds(20)
+        ) { () async throws -> String in
+          probe.count.withLock { $0 += 1 }
+          // On a busy machine it is cancelled before it begins.
+          try await waitForCancellation()
+          throw CancellationError()
+        }
+        #expect(old == "old")
+        try await wait { InFlightFetches.shared.isEmpty(for: store) }
       }
-      #expect(old == "old")
-      try await wait { InFlightFetches.shared.isEmpty(for: store) }
-      #expect(!store.backoff.isWaiting("k"), "a cancellation is no failure")
+      #expect(probe.count.withLock { $0 } <= 1, "the second attempt is delayed")
+      #expect(failures.all.map(\.code) == [.fetchFailed])
+      #expect(failures.all.first?.description.contains("longer than its timeout of 0.02 s") == true)
     }
   }
 
