@@ -235,6 +235,36 @@ private let wrongCalls = [
     "'set(_:forKey:)' is unavailable: A typed key takes 'for:', not 'forKey:'."
   ),
   (
+    #"Defaults.set(["size": 18, "theme": "dark"], forKey: "window")"#,
+    "'set(_:forKey:suite:)' is unavailable: Give the values one Codable type: a struct, or "
+      + "Defaults.Value."
+  ),
+  (
+    #"Defaults.set([18, "dark"], forKey: "window")"#,
+    "'set(_:forKey:suite:)' is unavailable: Give the values one Codable type: a struct, or "
+      + "Defaults.Value."
+  ),
+  (
+    #"let size: Int = Defaults.get("size")"#,
+    "'get(_:suite:)' is unavailable: There may be no value: read an optional, or name a default."
+  ),
+  (
+    #"Defaults.update("launches") { $0 += 1 }"#,
+    "'update(_:suite:_:)' is unavailable: Name a default, as in update(key, default: 0)."
+  ),
+  (
+    #"Defaults["size"] = 18"#,
+    "'subscript(_:)' is unavailable: Brackets take a typed key. Use get and set."
+  ),
+  (
+    #"let name = Defaults.string(forKey: "name")"#,
+    "'string(forKey:)' has been renamed to 'string(_:)'"
+  ),
+  (
+    "let defaults = Defaults.standard",
+    "'standard' has been renamed to 'shared'"
+  ),
+  (
     #"Defaults.set(18, for: "size")"#,
     "'set(_:for:)' is unavailable: A string takes 'forKey:', not 'for:'."
   ),
