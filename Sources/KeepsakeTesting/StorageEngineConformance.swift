@@ -54,7 +54,7 @@ public enum StorageEngineConformance {
       try await steps.run { checker in
         try await blocking {
           checker.expect(
-            try engine.keys().isEmpty, "the engine is empty at the start (it was not changed)")
+            try engine.keys().isEmpty, "a new engine has no keys (this one was left as it is)")
         }
       }
       do {

@@ -41,7 +41,7 @@ enum Remedies {
     ("adoptSecrets and `adopt --vault` use", "`keepsakectl adopt --vault` uses"),
     ("Make important changes with confirm: .replicas(1)", "Let the app wait for a replica"),
     ("wait for its replicas with confirm: .replicas(1)", "let the app wait for its replicas"),
-    ("lock() was called", "it was locked"),
+    ("lock() has closed the vault", "the vault was locked"),
   ]
 
   /// A sentence of the library without its Swift calls.

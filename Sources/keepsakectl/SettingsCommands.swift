@@ -11,7 +11,11 @@ import Keepsake
 enum SettingsCommands {
   /// The suite that the arguments name, which need not exist.
   private static func suite(_ arguments: Arguments) throws -> Defaults.Store {
-    try arguments.bootstrapApp()
+    let server = try arguments.bootstrapApp()
+    // The name may be mistyped.
+    if try AppContents.suites(of: arguments.app, on: server).isEmpty {
+      Output.note("\(arguments.app) has had no settings here so far.")
+    }
     return Defaults.suite(arguments.suite)
   }
 

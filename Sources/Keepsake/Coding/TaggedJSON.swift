@@ -44,6 +44,16 @@ enum TaggedJSON {
     return content.withUnsafeBytes { StoredValue(kind: kind, json: $0) }
   }
 
+  /// The form that a value with this tag has.
+  static func form(of json: [UInt8]) -> String {
+    switch JSONScanner.members(of: json)?.first?.name {
+    case data: #"{"$data": "<Base64>"}"#
+    case date: #"{"$date": "2026-11-22T00:13:28Z"}"#
+    case number: #"{"$number": "Infinity"}"#
+    default: #"{"$json": <JSON>}"#
+    }
+  }
+
   /// The seconds since 2001 of a JSON string such as `"2026-11-22T00:13:28Z"`, as JSON.
   private static func secondsOfISODate(_ json: [UInt8]) -> [UInt8]? {
     let quote = UInt8(ascii: "\"")

@@ -42,8 +42,7 @@ package struct SettingsDocument {
         if let name = member.name, let value = TaggedJSON.value(json.bytes) {
           values.append((name, value))
         } else {
-          problems.append(
-            problem("the value of a $data, $date, $number or $json entry is invalid"))
+          problems.append(problem("the value is not \(TaggedJSON.form(of: json.bytes))"))
         }
       }
     }

@@ -229,7 +229,7 @@ import Testing
       ("{\"a\": 1", nil, "line 1, column 8: the document ends too early"),
       ("{\"a\": 1} 2", nil, "line 1, column 10: the document goes on after its end"),
       ("{\"a\": {\"b\": 1, \"b\": 2}}", "a", "line 1, column 7: an object has two members"),
-      ("{\"a\": {\"$data\": \"%\"}}", "a", "line 1, column 7: the value of a $data"),
+      ("{\"a\": {\"$data\": \"%\"}}", "a", "line 1, column 7: the value is not {\"$data\": "),
     ] as [(String, String?, String)])
   func saysWhichValueCannotBeImportedAndWhere(
     document: String, key: String?, reason: String

@@ -33,10 +33,10 @@ import Testing
 
   @Test func namesTheCommandInstead() {
     let error = StorageError(
-      .locked, operation: "open", reason: "lock() was called",
+      .locked, operation: "open", reason: "lock() has closed the vault",
       remedy: "Call SecureVault.unlock(passphrase:) first.")
     #expect(
-      Problem(error).line == "it was locked. Run the command at a terminal, or pass the passphrase "
-        + "with --passphrase-fd.")
+      Problem(error).line == "the vault was locked. Run the command at a terminal, or pass the "
+        + "passphrase with --passphrase-fd.")
   }
 }

@@ -41,7 +41,7 @@ final class Vault: Sendable {
       remedy: try storage.keyFile() == nil
         ? "Call SecureVault.protect(with:) with a passphrase, or pass a credential or a closure to "
           + "StorageSystem.bootstrap. Several machines cannot share a key file."
-        : "Call SecureVault.protect(with:) first.")
+        : "Call SecureVault.protect(with:), or make one available, such as a credential.")
   }
 
   /// Calls `body` with the open vault, and again whenever the header changed in the meantime.
@@ -140,7 +140,7 @@ final class Vault: Sendable {
   }
 
   private var lockWasCalled: StorageError {
-    lockedError("lock() was called", remedy: "Call SecureVault.unlock first.")
+    lockedError("lock() has closed the vault", remedy: "Call SecureVault.unlock first.")
   }
 
   /// Makes `session` the open vault.
