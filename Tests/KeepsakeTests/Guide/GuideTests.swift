@@ -22,7 +22,7 @@ import Testing
 
   @Test func everyRowHasAShortCall() throws {
     let guide = try Guide(article: Guide.article())
-    #expect(guide.sections.flatMap(\.rows).count > 150)
+    #expect(guide.sections.flatMap(\.rows).count > 120)
     for section in guide.sections {
       #expect(!section.rows.isEmpty, "\(section.title)")
       for row in section.rows {

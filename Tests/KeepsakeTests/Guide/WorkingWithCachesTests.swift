@@ -40,9 +40,18 @@ import Testing
     ) {
       try await downloadRates()
     }
+    let forecast = try await DiskCache.fetch(
+      "forecast", expiry: .minutes(5), staleIfFailing: .hours(2)
+    ) {
+      (_: DiskCache.CachedValue<Rates>?) in .value(try await downloadRates())
+    }
+    if forecast?.isStale == true { print("no connection") }
+    #expect(forecast?.value == rates && forecast?.isStale == false)
     let headline = try await DiskCache.fetch(.headline, staleFor: .hours(1)) {
       try await download()
     }
+    let second = try await DiskCache.fetch(.page(2)) { try await download() }
+    #expect(DiskCache[.page(2)] == second && DiskCache[.page(3)] == nil)
     #expect(page.title == "News" && rates == ["EUR": 1] && headline == page)
     #expect(try DiskCache.shared.entry("rates")?.keptUntil != nil)
   }
@@ -145,6 +154,9 @@ private func downloadRates() async throws -> Rates { ["EUR": 1] }
 extension DiskCache.Key<Article> {
   fileprivate static let headline = Self(
     "headline", expiry: .minutes(5), staleIfFailing: .days(1))
+  fileprivate static func page(_ number: Int) -> Self {
+    Self("page/\(number)", expiry: .minutes(5))
+  }
   fileprivate static let frontPage = Self("frontPage", expiry: .minutes(5), cache: "News")
 }
 

@@ -36,13 +36,11 @@ import Testing
     #expect(numbers == [77, 77, 73, 75, 70])
   }
 
-  private func exitCode(of error: StorageError) -> Int32 {
-    switch error.code {
-    case .locked, .wrongPassphrase, .accessDenied: 77
-    case .diskFull: 73
-    case .timedOut: 75
-    default: 70
-    }
+  @Test func toolsPrintTheReason() throws {
+    func run() throws { _ = try Defaults.shared.int("theme") }
+    func exit(_ code: Int32) { #expect(code == 70) }
+    Defaults.set("dark", forKey: "theme")
+    try tool(run, exit)
   }
 
   /// The table of codes in the article has all of them.
@@ -57,3 +55,28 @@ import Testing
 }
 
 private func log(_ text: String) { print(text) }
+
+func exitCode(of error: StorageError) -> Int32 {
+  switch error.code {
+  case .locked, .wrongPassphrase, .accessDenied: 77
+  case .diskFull: 73
+  case .timedOut: 75
+  default: 70
+  }
+}
+
+func printError(_ message: String) {
+  FileHandle.standardError.write(Data("mytool: \(message)\n".utf8))
+}
+
+private func tool(_ run: () throws -> Void, _ exit: (Int32) -> Void) throws {
+  StorageSystem.onFailure = { failure in
+    if failure.severity == .failure { printError("\(failure)") }
+  }
+  do {
+    try run()
+  } catch let error as StorageError {
+    printError(error.failureReason ?? "it failed")
+    exit(exitCode(of: error))
+  }
+}

@@ -22,7 +22,7 @@ struct CacheLimit: Service {
 }
 
 /// Syncs the settings, so that they survive a power cut right after the stop. It comes first in
-/// the list, so that it runs last.
+/// the list, so that it stops last.
 struct Settings: Service {
   func run() async throws {
     try await gracefulShutdown()
@@ -49,6 +49,13 @@ struct CacheMetrics: Service {
       }
     }
   }
+}
+
+func run(logger: Logger) async throws {
+  let services: [any Service] = [Settings(), CacheLimit(), CacheMetrics()]
+  let group = ServiceGroup(
+    services: services, gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
+  try await group.run()
 }
 
 func routes() -> Router<BasicRequestContext> {
