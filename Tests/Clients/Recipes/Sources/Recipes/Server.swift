@@ -38,14 +38,16 @@ struct CacheMetrics: Service {
     let hits = Counter(label: "cache_hits")
     let misses = Counter(label: "cache_misses")
     let bytes = Gauge(label: "cache_bytes")
-    try await cancelWhenGracefulShutdown {
+    await cancelWhenGracefulShutdown {
       var last = DiskCache.shared.statistics
       while (try? await Task.sleep(for: interval)) != nil {
         let now = DiskCache.shared.statistics
         hits.increment(by: now.hits - last.hits)
         misses.increment(by: now.misses - last.misses)
-        bytes.record(try await StorageSystem.perform { DiskCache.totalSize })
         last = now
+        // Throws only if the server is stopping.
+        guard let size = try? await StorageSystem.perform({ DiskCache.totalSize }) else { return }
+        bytes.record(size)
       }
     }
   }
