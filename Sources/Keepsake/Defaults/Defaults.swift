@@ -54,11 +54,8 @@ public enum Defaults {
     if !StorageScope.hasHadTemporaryScope || StorageScope.temporary == nil {
       switch suite.location {
       case .standard: return (standardStore, false)
-      case .named(let name):
-        if let store = KnownSuites.ofProcess.store(named: name.text) { return (store, false) }
-        let store = StorageScope.process.defaults(suite)
-        KnownSuites.ofProcess.add(store, named: name.text)
-        return (.passRetained(store), true)
+      // The scope of the process never releases a store.
+      case .named: return (.passUnretained(StorageScope.process.defaults(suite)), false)
       case .memory, .inDirectory: break
       }
     }

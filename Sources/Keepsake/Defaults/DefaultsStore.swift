@@ -1,5 +1,4 @@
 public import FoundationEssentials
-internal import Synchronization
 
 extension Defaults {
   /// The settings of one suite, with calls that throw.
@@ -36,7 +35,6 @@ extension Defaults {
     private let deferredEngine: DeferredEngine?
     let scope: StorageScope
     let observation: SettingsObservation
-    private let knownNames = Atomic(0)
 
     /// - Parameters:
     ///   - given: The engine that the app gave the suite, if any.
@@ -101,9 +99,6 @@ extension Defaults {
         scope?.report(report.reported(by: "Defaults"))
       }
     }
-
-    /// Counts a name in ``KnownSuites``; false if this store has had its share.
-    func mayAddKnownName() -> Bool { knownNames.add(1, ordering: .relaxed).oldValue < 4 }
 
     /// Passes an error to the handler of the scope that made this store.
     @usableFromInline
