@@ -1,3 +1,5 @@
+internal import Keepsake
+
 /// The names of a cache on the server: its keys and its channel.
 ///
 /// They share the part in braces, so that a cluster keeps them on one node. No suite of settings
