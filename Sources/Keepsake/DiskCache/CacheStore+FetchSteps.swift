@@ -133,7 +133,14 @@ extension DiskCache.Store {
         await fetch.run(next, self, key, policy, entry, isolation: isolation)
       }
     }
-    fetches.onTimeout(of: next) { task.cancel() }
+    fetches.onTimeout(of: next) { [self] in
+      // It may end without an error after that, or much later.
+      let timeout = policy.timeout
+      noteFailure(
+        timeoutError(key, timeout), "has taken longer than its timeout of \(timeout)", key, policy,
+        entry)
+      task.cancel()
+    }
   }
 
   fileprivate func produceValue<T: Codable>(
@@ -144,15 +151,6 @@ extension DiskCache.Store {
     let turn = sharedEngine.map { $0.makeTurn(key) }
     defer { turn?.end() }
     var old = stale
-    if let stale {
-      // A producer that is cancelled then may end without an error, or much later.
-      fetches.onTimeout(of: call) { [self] in
-        let timeout = policy.timeout
-        noteFailure(
-          timeoutError(key, timeout), "has taken longer than its timeout of \(timeout)", key,
-          policy, stale)
-      }
-    }
     try Task.checkCancellation()
     if let turn {
       fetches.onTimeout(of: call) { turn.end() }
