@@ -99,7 +99,8 @@ enum BackupCommands {
     if manifest.hasVault, try SecureVault.shared.protection != nil { present.append("a vault") }
     if present.isEmpty { return }
     throw Failure.usage(
-      "\(manifest.app) has \(present.joined(separator: ", ")) here. Add --replace to replace them; "
+      "\(manifest.app) has \(present.joined(separator: " and ")) here. "
+        + "Add --replace to replace them; "
         + "what is replaced is kept under another name.")
   }
 }

@@ -89,7 +89,8 @@ extension Command {
       argumentCount: 1...1, options: ["key-file", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         --key-file protects it with a key file, so that it opens without a prompt.
-        Creates the vault if there is none. With --passphrase-fd, the new passphrase
+        Creates the vault if there is none. Recovery codes and passphrases end: add new
+        ones. With --passphrase-fd, the new passphrase
         is the line after the one that opens the vault, if that is locked.
         """,
       example: "vault protect com.example.notes", body: VaultCommands.protect),

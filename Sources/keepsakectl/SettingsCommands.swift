@@ -68,6 +68,9 @@ enum SettingsCommands {
     do {
       if try arguments.hasOption("string") || isText(value, forKey: key, in: store) {
         try store.set(value, forKey: key)
+        if JSONValues.isValid(value), !arguments.hasOption("string") {
+          Output.note("Stored as text, as before. Delete the key first to change its type.")
+        }
       } else if JSONValues.isValid(value) {
         try store.import(try JSONValues.document(key: key, json: value))
       } else {

@@ -153,6 +153,7 @@ enum VaultCommands {
 
   static func protect(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments, mayCreate: true)
+    let recoveries = try vault.unlockMethods.count(where: \.isRecovery)
     if arguments.hasOption("key-file") {
       try vault.protect(with: .keyFile)
     } else {
@@ -162,6 +163,11 @@ enum VaultCommands {
     }
     let protection = try vault.protection ?? .keyFile
     try Output.write("The secrets of \(arguments.app) are protected by a \(protection).")
+    if recoveries > 0 {
+      try Output.write(
+        "\(Output.count(recoveries, "recovery", "recoveries")) of before no longer opens them. "
+          + "Run `keepsakectl vault add-recovery \(arguments.app)`.")
+    }
     return Diagnostics.status
   }
 

@@ -19,21 +19,17 @@ extension Defaults.Store {
   ///   or if one of its values cannot be stored, such as an object that has two members of the same
   ///   name. ``StorageError/key`` names that value; in JSON, the error also says where it is.
   public func `import`(_ document: Data) throws(StorageError) {
-    try perform("import") { engine in
-      let document = try SettingsDocument(document)
-      if let problem = document.problems.first { throw problem }
-      try set(document, in: engine)
-    }
+    let document = try SettingsDocument(document)
+    if let problem = document.problems.first { throw problem }
+    try importValid(document)
   }
 
   /// Sets the values of a document that can be stored, and skips the others.
   package func importValid(_ document: SettingsDocument) throws(StorageError) {
-    try perform("import") { engine in try set(document, in: engine) }
-  }
-
-  private func set(_ document: SettingsDocument, in engine: any ValueEngine) throws {
     let changes = document.values.map { ValueChange(key: $0.key, value: $0.value) }
-    try RunningUpdate.requireNone(of: self)
-    try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+    try perform("import") { engine in
+      try RunningUpdate.requireNone(of: self)
+      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+    }
   }
 }

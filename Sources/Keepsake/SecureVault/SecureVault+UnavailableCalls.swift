@@ -13,6 +13,25 @@ extension SecureVault {
   public static func set<T: Codable>(
     _ value: T?, for key: String
   ) -> Bool { false }
+
+  @available(
+    *, unavailable, message: "Give the values one Codable type: a struct, or Defaults.Value."
+  )
+  @_documentation(visibility: private) @discardableResult
+  public static func set(_ value: [String: Any], forKey key: String) -> Bool { false }
+
+  @available(
+    *, unavailable, message: "Give the values one Codable type: a struct, or Defaults.Value."
+  )
+  @_documentation(visibility: private) @discardableResult
+  public static func set(_ value: [Any], forKey key: String) -> Bool { false }
+
+  @available(*, unavailable, message: "Brackets take a typed key. Use get and set.")
+  @_documentation(visibility: private)
+  public static subscript<T: Codable>(_ key: String) -> T? {
+    get { nil }
+    set {}
+  }
 }
 
 extension SecureVault.Store {

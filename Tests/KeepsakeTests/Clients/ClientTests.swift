@@ -213,7 +213,7 @@ private let wrongCalls = [
     #"Defaults.set(Size(), forKey: "size")"#,
     "static method 'set(_:forKey:suite:)' requires that 'Size' conform to 'Decodable'"
   ),
-  (#"SecureVault.set([], forKey: "list")"#, "type 'Any' cannot conform to 'Encodable'"),
+  (#"try DiskCache.shared.set([], forKey: "list")"#, "type 'Any' cannot conform to 'Encodable'"),
   (
     #"Defaults.set(.none, forKey: "page")"#,
     "generic parameter 'T' could not be inferred"
@@ -243,6 +243,15 @@ private let wrongCalls = [
     #"Defaults.set([18, "dark"], forKey: "window")"#,
     "'set(_:forKey:suite:)' is unavailable: Give the values one Codable type: a struct, or "
       + "Defaults.Value."
+  ),
+  (
+    #"DiskCache.set(["size": 18, "theme": "dark"], forKey: "window")"#,
+    "'set(_:forKey:)' is unavailable: Give the values one Codable type: a struct, or "
+      + "Defaults.Value."
+  ),
+  (
+    #"SecureVault["token"] = "tok""#,
+    "'subscript(_:)' is unavailable: Brackets take a typed key. Use get and set."
   ),
   (
     #"let size: Int = Defaults.get("size")"#,

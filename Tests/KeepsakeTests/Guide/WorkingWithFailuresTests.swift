@@ -65,18 +65,19 @@ func exitCode(of error: StorageError) -> Int32 {
   }
 }
 
-func printError(_ message: String) {
-  FileHandle.standardError.write(Data("mytool: \(message)\n".utf8))
+private func print(_ error: StorageError) {
+  let parts = ["mytool", error.key, error.failureReason, error.path].compactMap(\.self)
+  FileHandle.standardError.write(Data("\(parts.joined(separator: ": "))\n".utf8))
 }
 
 private func tool(_ run: () throws -> Void, _ exit: (Int32) -> Void) throws {
   StorageSystem.onFailure = { failure in
-    if failure.severity == .failure { printError("\(failure)") }
+    if failure.severity == .failure { print(failure) }
   }
   do {
     try run()
   } catch let error as StorageError {
-    printError(error.failureReason ?? "it failed")
+    print(error)
     exit(exitCode(of: error))
   }
 }

@@ -37,7 +37,7 @@ package struct KeyFile: Sendable {
   }
 
   private static let remedy =
-    "Restore the right key file from a backup; the secrets are untouched."
+    "Restore the right key file from a backup, or unlock with a recovery code, if there is one."
 
   /// The key that was added last. If there is no key file, creates it with a first key.
   func newestSecret() throws(StorageError) -> SlotSecret {

@@ -26,12 +26,15 @@ struct CacheLimit: Service {
 struct Settings: Service {
   func run() async throws {
     try await gracefulShutdown()
-    try await StorageSystem.perform { Defaults.synchronize() }
+    try await StorageSystem.perform {
+      for suite in try Defaults.shared.suites() { Defaults.synchronize(suite: suite) }
+    }
   }
 }
 
 /// Exports what the cache does.
 struct CacheMetrics: Service {
+  var cache = DiskCache.Name.standard
   var interval = Duration.seconds(10)
 
   func run() async throws {
@@ -39,14 +42,16 @@ struct CacheMetrics: Service {
     let misses = Counter(label: "cache_misses")
     let bytes = Gauge(label: "cache_bytes")
     await cancelWhenGracefulShutdown {
-      var last = DiskCache.shared.statistics
+      let store = DiskCache.named(cache)
+      var last = store.statistics
       while (try? await Task.sleep(for: interval)) != nil {
-        let now = DiskCache.shared.statistics
+        let now = store.statistics
         hits.increment(by: now.hits - last.hits)
         misses.increment(by: now.misses - last.misses)
         last = now
         // Throws only if the server is stopping.
-        guard let size = try? await StorageSystem.perform({ DiskCache.totalSize }) else { return }
+        let size = try? await StorageSystem.perform { DiskCache.totalSize(cache: cache) }
+        guard let size else { return }
         bytes.record(size)
       }
     }
