@@ -22,8 +22,7 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
   package func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
-    let locked = mutex.usable()
-    pthread_mutex_lock(locked)
+    let locked = mutex.lock.lock()
     defer { pthread_mutex_unlock(locked) }
     return try body(&mutex.value.pointee)
   }
@@ -32,7 +31,7 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   package func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    let locked = mutex.usable()
+    let locked = mutex.lock.usable()
     if pthread_mutex_trylock(locked) != 0 {
       let (seconds, attoseconds) = timeout.components
       guard keepsake_lock_mutex(locked, seconds, attoseconds / 1_000_000_000) else { return nil }
@@ -45,7 +44,7 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   package func withLockIfAvailable<R, E: Error>(
     _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    let locked = mutex.usable()
+    let locked = mutex.lock.usable()
     guard pthread_mutex_trylock(locked) == 0 else { return nil }
     defer { pthread_mutex_unlock(locked) }
     return try body(&mutex.value.pointee)
@@ -58,8 +57,7 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
     _ body: (inout Value, _ isTimedOut: Bool) -> R?
   ) -> R {
     let (seconds, attoseconds) = timeout.components
-    let locked = mutex.usable()
-    pthread_mutex_lock(locked)
+    let locked = mutex.lock.lock()
     defer { pthread_mutex_unlock(locked) }
     var isTimedOut = false
     while true {

@@ -11,28 +11,51 @@ internal import Synchronization
 /// ``Locked`` and ``ReadWriteLocked`` to guard.
 struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   let value: UnsafeMutablePointer<Value>
+  let lock: ProcessLock
+
+  /// - Parameter replacement: Makes the value for a forked child in whose parent another thread had
+  ///   locked the mutex. Without it, the child uses the value as it is.
+  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)?) {
+    let value = UnsafeMutablePointer<Value>.allocate(capacity: 1)
+    value.initialize(to: initial)
+    self.value = value
+    // The old value is not released: that thread may have left it half changed.
+    lock = ProcessLock(replaceValue: replacement.map { make in { value.initialize(to: make()) } })
+  }
+
+  deinit {
+    value.deinitialize(count: 1)
+    value.deallocate()
+  }
+}
+
+/// The mutex of a ``ProcessMutex``. Of no generic type, so that its code is not compiled for each
+/// type of value.
+struct ProcessLock: ~Copyable, @unchecked Sendable {
   private let pointer: UnsafeMutablePointer<pthread_mutex_t>
-  private let replacement: (@Sendable () -> Value)?
+  private let replaceValue: (() -> Void)?
   /// The process that uses the mutex; with ``isBeingTakenOver`` while one of its threads replaces
   /// the mutex.
   private let generation = Atomic(ForkGuard.generation)
   private static var isBeingTakenOver: UInt64 { 1 << 63 }
 
-  /// - Parameter replacement: Makes the value for a forked child in whose parent another thread had
-  ///   locked the mutex. Without it, the child uses the value as it is.
-  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)?) {
-    value = .allocate(capacity: 1)
-    value.initialize(to: initial)
+  fileprivate init(replaceValue: (() -> Void)?) {
     pointer = .allocate(capacity: 1)
     pthread_mutex_init(pointer, nil)
-    self.replacement = replacement
+    self.replaceValue = replaceValue
   }
 
   deinit {
     pthread_mutex_destroy(pointer)
     pointer.deallocate()
-    value.deinitialize(count: 1)
-    value.deallocate()
+  }
+
+  /// Locks the mutex, and returns it for the caller to unlock.
+  @inline(never)
+  func lock() -> UnsafeMutablePointer<pthread_mutex_t> {
+    let mutex = usable()
+    pthread_mutex_lock(mutex)
+    return mutex
   }
 
   /// The mutex, for the caller to lock. It must be asked for each time.
@@ -64,8 +87,7 @@ struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         pthread_mutex_unlock(pointer)
       } else {
         pthread_mutex_init(pointer, nil)
-        // The old value is not released: that thread may have left it half changed.
-        if let replacement { value.initialize(to: replacement()) }
+        replaceValue?()
         abandoned()
       }
       return generation.store(current, ordering: .releasing)

@@ -28,7 +28,7 @@ struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   /// The mutex, for the caller to lock. Not inlined, to keep reads short.
   @inline(never)
   private func usableMutex() -> UnsafeMutablePointer<pthread_mutex_t> {
-    mutex.usable(abandoned: { hasWriter.store(false, ordering: .releasing) })
+    mutex.lock.usable(abandoned: { hasWriter.store(false, ordering: .releasing) })
   }
 
   /// Identifies this lock in the slots.
