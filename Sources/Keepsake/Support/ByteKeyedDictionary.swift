@@ -104,7 +104,7 @@ struct ByteKeyedDictionary<Value> {
   }
 
   subscript(key: String) -> Value? {
-    @inline(__always)
+    @inline(never)
     get { slot(of: key).map { slots[$0].value } }
   }
 
@@ -203,6 +203,7 @@ struct ByteKeyedDictionary<Value> {
   }
 
   /// Changes a value in place; false if there is none.
+  @inline(never)
   @discardableResult
   mutating func modify(_ key: String, _ change: (inout Value) -> Void) -> Bool {
     guard let slot = slot(of: key) else { return false }

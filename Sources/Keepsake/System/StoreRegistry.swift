@@ -11,7 +11,9 @@ final class StoreRegistry<Place: Hashable & Sendable, Store: Sendable>: Sendable
   private let stores = ReadWriteLocked(Stores())
 
   @inline(__always)
-  func store(named name: String) -> Store? { stores.withReadLock { $0.named[name] } }
+  func store(named name: String) -> Store? {
+    stores.withReadLock { $0.named.withValue(of: name) { $0 } }
+  }
 
   /// The store of a place that has one already.
   func store(_ place: Place, named name: String?) -> Store? {

@@ -96,7 +96,9 @@ extension MemoryEngine: ValueEngine {
   }
 
   @usableFromInline
-  func cachedModel(forKey key: String) -> DecodedModel? { table.withReadLock { $0[key]?.model } }
+  func cachedModel(forKey key: String) -> DecodedModel? {
+    table.withReadLock { $0.model(forKey: key) }
+  }
 
   @usableFromInline
   func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {

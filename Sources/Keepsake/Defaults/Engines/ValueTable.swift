@@ -25,6 +25,12 @@ struct ValueTable: ~Copyable {
     entries.withValue(of: key) { $0.value }
   }
 
+  /// The model that was cached beside the value of a key.
+  @inline(__always)
+  borrowing func model(forKey key: String) -> DecodedModel? {
+    entries.withValue(of: key) { $0.model }
+  }
+
   mutating func apply(_ change: ValueChange, size: Int = 0) {
     version += 1
     guard let value = change.value else {

@@ -26,7 +26,7 @@ extension Journal {
     try locked { writer, deferred throws(StorageError) -> Void? in
       let old = try loaded.withLock { file throws(StorageError) in
         try file.makeCurrent(writer.handle)
-        return file.table[key]?.value
+        return file.table.value(forKey: key)
       }
       let generation = ForkGuard.generation
       if result == nil || old != nil { result = .some(try change(old)) }

@@ -56,7 +56,7 @@ final class Journal: ValueEngine, FileHoldingStore {
   }
 
   func cachedModel(forKey key: String) -> DecodedModel? {
-    loaded.withReadLock { $0.isCurrent ? $0.table[key]?.model : nil }
+    loaded.withReadLock { $0.isCurrent ? $0.table.model(forKey: key) : nil }
   }
 
   func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
