@@ -366,10 +366,12 @@ import Testing
     isFailing.withLock { $0 = true }
     try FileManager.default.copyItem(atPath: path, toPath: path + ".new")
     try FileSystem.rename(path + ".new", to: path)
-    try await eventually("the failure is reported") { failures.all.count == 1 }
+    func reports() -> Int { failures.all.count { $0.operation == "Defaults.changes" } }
+    try await eventually("the failure is reported") { reports() == 1 }
     try other.set(2, forKey: "k")
     try await eventually("the change is delivered") { last.withLock { $0 } == 2 }
-    #expect(failures.all.map(\.operation) == ["Defaults.changes"])
+    // On a busy machine, the next look finds the changed value, and reports the replacement.
+    #expect(reports() == 1)
   }
 
   @Test func suiteWithoutDirectoryEndsTheLoopAndIsReported() async {
