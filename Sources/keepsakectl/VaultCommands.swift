@@ -153,7 +153,7 @@ enum VaultCommands {
 
   static func protect(_ arguments: Arguments) throws -> Int32 {
     let vault = try open(arguments, mayCreate: true)
-    let recoveries = try vault.unlockMethods.count(where: \.isRecovery)
+    let hadRecovery = try vault.unlockMethods.contains(where: \.isRecovery)
     if arguments.hasOption("key-file") {
       try vault.protect(with: .keyFile)
     } else {
@@ -163,10 +163,10 @@ enum VaultCommands {
     }
     let protection = try vault.protection ?? .keyFile
     try Output.write("The secrets of \(arguments.app) are protected by a \(protection).")
-    if recoveries > 0 {
+    if hadRecovery {
       try Output.write(
-        "\(Output.count(recoveries, "recovery", "recoveries")) of before no longer opens them. "
-          + "Run `keepsakectl vault add-recovery \(arguments.app)`.")
+        "Earlier recovery codes and passphrases no longer open them. Add new ones with "
+          + "`keepsakectl vault add-recovery \(arguments.app)`.")
     }
     return Diagnostics.status
   }

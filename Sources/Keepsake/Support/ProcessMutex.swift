@@ -31,6 +31,9 @@ struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
 
 /// The mutex of a ``ProcessMutex``. Of no generic type, so that its code is not compiled for each
 /// type of value.
+///
+/// Unchecked because it holds a pointer and a closure, which never change. Only the one thread that
+/// takes the mutex over in a forked child calls the closure.
 struct ProcessLock: ~Copyable, @unchecked Sendable {
   private let pointer: UnsafeMutablePointer<pthread_mutex_t>
   private let replaceValue: (() -> Void)?
