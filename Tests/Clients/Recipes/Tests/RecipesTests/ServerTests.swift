@@ -70,18 +70,21 @@ private final class Lines: LogHandler, Sendable {
       logger: Logger(label: "test"))
     try await withThrowingTaskGroup { tasks in
       tasks.addTask { try await group.run() }
-      while DiskCache.sizeLimit != 50_000_000 { try await Task.sleep(for: .milliseconds(1)) }
+      try await until { DiskCache.sizeLimit == 50_000_000 }
       Defaults.set(70_000_000, forKey: "cacheLimit")
-      while DiskCache.sizeLimit != 70_000_000 { try await Task.sleep(for: .milliseconds(1)) }
+      try await until { DiskCache.sizeLimit == 70_000_000 }
       DiskCache.set("value", forKey: "key")
       _ = DiskCache.get("key")
-      while try metrics.expectCounter("cache_hits").totalValue < 1
-        || metrics.expectGauge("cache_bytes").lastValue ?? 0 == 0
-      {
-        try await Task.sleep(for: .milliseconds(1))
+      try await until {
+        try metrics.expectCounter("cache_hits").totalValue >= 1
+          && metrics.expectGauge("cache_bytes").lastValue ?? 0 > 0
       }
       await group.triggerGracefulShutdown()
       try await tasks.waitForAll()
     }
   }
+}
+
+private func until(_ condition: () throws -> Bool) async throws {
+  while try !condition() { try await Task.sleep(for: .milliseconds(1)) }
 }
