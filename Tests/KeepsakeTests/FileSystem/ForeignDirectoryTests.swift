@@ -96,7 +96,7 @@ struct ForeignDirectoryTests {
     #expect(try home.names() == [])
   }
 
-  @Test func everyFailingCallLeavesNothingOfRoot() async throws {
+  @Test func eachFailingCallLeavesNothingOfRoot() async throws {
     _ = try await failingEachCall(
       step: 3,
       { (home: TemporaryDirectory) in

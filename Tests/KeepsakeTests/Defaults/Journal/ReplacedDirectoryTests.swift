@@ -107,6 +107,17 @@ import Testing
     try await eventually("the new value is read") { try reader.int("a") == 2 }
   }
 
+  /// Nothing but reading begins the watch, and nothing else tells the reader of a replacement.
+  @Test func readingASettingBeginsTheWatchOfItsPath() async throws {
+    try prepare(.linkToFile)
+    let reader = suite(in: "used")
+    #expect(try reader.int("a") == 1)
+    for (target, value) in [("new", 2), ("old", 1)] {
+      try link("\(target)/team.jsonl", "used/team.jsonl")
+      try await eventually("the value of \(target) is read") { try reader.int("a") == value }
+    }
+  }
+
   /// The directory was away for a while, and the watch of it with it.
   @Test func aReaderNoticesAReplacementInADirectoryThatCameBack() async throws {
     try prepare(.moved)

@@ -37,7 +37,7 @@ import Testing
     try store.removeExpired()
   }
 
-  @Test func everyFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
+  @Test func eachFailingCallIsAnErrorOrAMissAndNeverAWrongValue() async throws {
     try await FaultSweep<EndlessCacheModel>().run()
   }
 
