@@ -1,6 +1,3 @@
-internal import CKeepsake
-internal import KeepsakeLibc
-
 /// The directory of a new backup, which belongs to the user who makes it.
 package struct BackupDirectory: Sendable {
   package let path: String
@@ -14,23 +11,15 @@ package struct BackupDirectory: Sendable {
     if let found = try Self.unsafeDirectory(onTheWayTo: FileSystem.parent(of: path)) {
       throw unsafe(found.reason)
     }
-    let isNew = try Self.make(path)
+    try FileSystem.makeDirectory(path, mode: 0o700, followsOwner: false)
     let directory = try DirectoryHandle(path)
     try requireOwn(directory.status())
-    let isEmpty = isNew ? true : try directory.isEmpty()
-    guard isEmpty else {
+    guard try directory.isEmpty() else {
       throw StorageError(
         .misuse, operation: "backUp", path: path, reason: "the directory is not empty",
         remedy: "Name a new directory.")
     }
     try directory.setMode(0o700)
-  }
-
-  private static func make(_ path: String) throws(StorageError) -> Bool {
-    let result = systemCall(.mkdir, path) { Int(mkdirat(AT_FDCWD, path, 0o700)) }
-    if case .failure(let error) = result, error.code == EEXIST { return false }
-    try result.get(.mkdir, path)
-    return true
   }
 
   private func requireOwn(_ opened: FileStatus) throws(StorageError) {

@@ -56,31 +56,22 @@ final class ByteRangeLock: Sendable {
     // A turn ends before the timeout, because the thread may wait for a byte of a stopped process,
     // and the other bytes can still be locked.
     let longestTurn = wait.rest / 4
-    let (start, timeout) = (ContinuousClock.now - wait.passed, wait.timeout)
     if try locks(file, turn, within: longestTurn) {
       defer { LockFile.unlock(file, bytes: turn) }
-      if !isSingle { return try LockFile.lock(file, bytes: bytes, since: start, timeout: timeout) }
+      if !isSingle { return try LockFile.lock(file, bytes: bytes, wait) }
       if try locks(file, bytes, within: longestTurn) { return }
     }
-    try LockFile.lock(file, bytes: bytes, since: start, timeout: timeout)
+    try LockFile.lock(file, bytes: bytes, wait)
   }
 
   private static func locks(
     _ file: File, _ bytes: Range<UInt64>, within timeout: Duration
   ) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      try LockFile.lock(file, bytes: bytes, timeout: timeout)
+      try LockFile.lock(file, bytes: bytes, Wait(timeout: timeout))
       return true
     } catch  where error.code == .timedOut {
       return false
     }
-  }
-
-  /// The same, for a lock that is rarely taken.
-  static func withLock<R>(
-    _ bytes: Range<UInt64>, of path: String, mode: UInt32, timeout: Duration,
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try ByteRangeLock(path).withLock(bytes, mode: mode, Wait(timeout: timeout), body)
   }
 }

@@ -111,12 +111,12 @@ extension ConfinedPath {
         name.withCString { Int(unlinkat(directory.descriptor, $0, AT_REMOVEDIR)) }
       }
     }
-    switch result {
-    case .success: return true
-    case .failure(let error) where error.code == ENOENT: return true
-    case .failure(let error) where error.code == ENOTEMPTY || error.code == EEXIST: return false
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "rmdir", path: path)
+    switch result.errorCode {
+    case ENOENT: return true
+    case ENOTEMPTY, EEXIST: return false
+    default:
+      try result.get(.rmdir, path)
+      return true
     }
   }
 }

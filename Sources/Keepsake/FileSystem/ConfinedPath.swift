@@ -80,7 +80,16 @@ struct ConfinedPath: Sendable {
   // MARK: Opening
 
   /// Opens the path with `flags` and returns the descriptor.
-  func open(_ flags: Int32) -> Result<Int, Errno> {
+  func open(_ flags: Int32, _ operation: String = "open") throws(StorageError) -> Int32 {
+    switch openWithoutLinks(flags) {
+    case .success(let descriptor): return Int32(descriptor)
+    case .failure(let error) where error.code == ELOOP && !isBase: throw symbolicLinkError
+    case .failure(let error):
+      throw StorageError(errno: error.code, operation: operation, path: path)
+    }
+  }
+
+  private func openWithoutLinks(_ flags: Int32) -> Result<Int, Errno> {
     let flags = flags | O_CLOEXEC | O_NONBLOCK
     if isBase { return open(base, in: AT_FDCWD, flags) }
     // One call for the whole path. It also fails if the path of the base contains a symbolic link,
@@ -91,9 +100,7 @@ struct ConfinedPath: Sendable {
       let flags = isForPath ? flags & ~O_NONBLOCK : flags
       return path.withCString { Int(keepsake_open_no_symlinks(AT_FDCWD, $0, flags)) }
     }
-    guard case .failure(let error) = direct,
-      [ELOOP, ENOSYS, EPERM, EINVAL].contains(error.code)
-    else { return direct }
+    guard [ELOOP, ENOSYS, EPERM, EINVAL].contains(direct.errorCode) else { return direct }
     return openComponentwise(flags)
   }
 
@@ -115,7 +122,7 @@ struct ConfinedPath: Sendable {
       let isLast = index == names.count - 1
       result = open(name, in: Int32(directory), (isLast ? flags : directoryFlags) | O_NOFOLLOW)
       // With O_DIRECTORY the system reports a symbolic link as "not a directory".
-      if case .failure(let error) = result, error.code == ENOTDIR {
+      if result.errorCode == ENOTDIR {
         var raw = keepsake_status()
         let isSymbolicLink =
           name.withCString { keepsake_stat(Int32(directory), $0, false, false, &raw) } == 0
@@ -124,12 +131,6 @@ struct ConfinedPath: Sendable {
       }
     }
     return result
-  }
-
-  /// The error for a failed call on this path.
-  func error(_ error: Errno, _ operation: String = "open") -> StorageError {
-    if error.code == ELOOP, !isBase { return symbolicLinkError }
-    return StorageError(errno: error.code, operation: operation, path: path)
   }
 
   var symbolicLinkError: StorageError { Self.symbolicLinkError(at: path) }
@@ -145,44 +146,27 @@ struct ConfinedPath: Sendable {
 
   /// The status of the entry at this path, of a symbolic link its own; nil if there is none.
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus? {
-    if isBase {
-      return try Self.nilIfMissing { () throws(StorageError) in
-        try FileSystem.status(base, withTimes: withTimes)
-      }
-    }
     let parent = parent
-    guard !parent.isBase else {
-      // No component between the base and the name could be a symbolic link.
-      return try Self.nilIfMissing { () throws(StorageError) in
-        try FileSystem.status(path, followsLinks: false, withTimes: withTimes)
+    do throws(StorageError) {
+      // In the base directory, no component before the name could be a symbolic link.
+      if parent.isBase {
+        return try FileSystem.status(path, followsLinks: isBase, withTimes: withTimes)
       }
-    }
-    return try Self.nilIfMissing { () throws(StorageError) in
-      try FileSystem.status(
+      return try FileSystem.status(
         name, in: DirectoryHandle(parent), followsLinks: false, withTimes: withTimes)
+    } catch  where error.code == .notFound || error.code == .notDirectory {
+      return nil  // the path leads through a file
     }
   }
 
   /// Whether there is an entry at this path. A symbolic link counts, wherever it leads.
   func exists() throws(StorageError) -> Bool {
     guard !parent.isBase, keepsake_path_only != 0 else { return try status() != nil }
-    switch open(keepsake_path_only | O_NOFOLLOW) {
-    case .success(let descriptor):
-      close(Int32(descriptor))
-      return true
-    case .failure(let error) where error.code == ENOENT || error.code == ENOTDIR: return false
-    case .failure(let error): throw self.error(error, "stat")
-    }
-  }
-
-  /// nil if there is no entry, or if the path leads through a file.
-  private static func nilIfMissing(
-    _ status: () throws(StorageError) -> FileStatus?
-  ) throws(StorageError) -> FileStatus? {
     do throws(StorageError) {
-      return try status()
+      close(try open(keepsake_path_only | O_NOFOLLOW, "stat"))
+      return true
     } catch  where error.code == .notFound || error.code == .notDirectory {
-      return nil
+      return false
     }
   }
 

@@ -51,7 +51,7 @@ extension FileSystem {
 
     func unlink() throws(StorageError) {
       let result = systemCall(.unlink, path) { Int(unlinkat(directory, rawName, 0)) }
-      if case .failure(let error) = result, error.code == ENOENT { return }
+      if result.errorCode == ENOENT { return }
       try result.get(.unlink, path)
     }
   }

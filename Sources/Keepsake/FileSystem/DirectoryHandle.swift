@@ -19,10 +19,7 @@ final class DirectoryHandle: Sendable {
 
   /// Opens a directory without following a symbolic link below the path's base.
   init(_ path: ConfinedPath) throws(StorageError) {
-    switch path.open(O_RDONLY | O_DIRECTORY) {
-    case .success(let descriptor): self.descriptor = Int32(descriptor)
-    case .failure(let error): throw path.error(error)
-    }
+    descriptor = try path.open(O_RDONLY | O_DIRECTORY)
     self.path = path.path
   }
 
@@ -41,9 +38,7 @@ final class DirectoryHandle: Sendable {
   /// Keeps other processes from locking the directory while it is open; false if another one does,
   /// or the file system has no such locks.
   func lock() -> Bool {
-    (try? systemCall(.lock, path, on: descriptor) {
-      Int(keepsake_lock(descriptor, true))
-    }.get()) != nil
+    (try? LockFile.tryLock(descriptor, path)) ?? false
   }
 
   /// Notes which directory this is, because it stays open between calls.
@@ -82,8 +77,9 @@ final class DirectoryHandle: Sendable {
 
   func setMode(_ mode: UInt32) throws(StorageError) {
     let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
-    guard case .failure(let error) = result else { return }
-    if try FileSystem.isFixedMode(error, status(), includes: mode) { return }
+    if let code = result.errorCode, try FileSystem.isFixedMode(code, status(), includes: mode) {
+      return
+    }
     try result.get(.chmod, path)
   }
 
@@ -100,21 +96,19 @@ final class DirectoryHandle: Sendable {
   static func synchronize(
     _ descriptor: Int32, _ path: @autoclosure () -> String
   ) throws(StorageError) {
-    switch systemCall(.fsync, path(), on: descriptor, { Int(fsync(descriptor)) }) {
-    case .success: return
+    let result = systemCall(.fsync, path(), on: descriptor) { Int(fsync(descriptor)) }
+    guard let code = result.errorCode else { return }
     // Not supported by the file system.
-    case .failure(let error) where [EINVAL, ENOTSUP, ENOSYS].contains(error.code): return
-    case .failure(let error):
-      // On a full disk, btrfs may not have the space that it reserves for an fsync, even after a
-      // removal. It reserves none to sync the whole file system.
-      if error.code == ENOSPC,
-        case .success = systemCall(
-          .syncfs, path(), on: descriptor, { Int(keepsake_sync_file_system(descriptor)) })
-      {
-        return
-      }
-      throw StorageError(errno: error.code, operation: "fsync", path: path())
+    if [EINVAL, ENOTSUP, ENOSYS].contains(code) { return }
+    // On a full disk, btrfs may not have the space that it reserves for an fsync, even after a
+    // removal. It reserves none to sync the whole file system.
+    if code == ENOSPC,
+      case .success = systemCall(
+        .syncfs, path(), on: descriptor, { Int(keepsake_sync_file_system(descriptor)) })
+    {
+      return
     }
+    try result.get(.fsync, path())
   }
 
   func status(withTimes: Bool = false) throws(StorageError) -> FileStatus {

@@ -29,20 +29,15 @@ extension File {
 
   /// Whether the file has that owner and group now. An owner of `.max` stays as it is.
   func setOwner(_ owner: UInt32, _ group: UInt32) -> Bool {
-    let result = systemCall(.chown, path, on: descriptor) {
-      Int(fchown(descriptor, owner, group))
-    }
-    if case .success = result { return true }
-    return false
+    systemCall(.chown, path, on: descriptor) { Int(fchown(descriptor, owner, group)) }
+      .errorCode == nil
   }
 
   /// Whether the file has the access-control list of the one at the path, which may have none.
   private func copyAccessList(from path: String) -> Bool {
-    let result = systemCall(.accessList, path, on: descriptor) {
+    systemCall(.accessList, path, on: descriptor) {
       Int(keepsake_copy_access_list(path, descriptor))
-    }
-    if case .success = result { return true }
-    return false
+    }.errorCode == nil
   }
 }
 

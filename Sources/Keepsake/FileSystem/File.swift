@@ -55,11 +55,8 @@ package final class File: ReadableFile, Sendable {
 
   /// Opens a file for reading without following a symbolic link below the path's base.
   convenience init(_ path: ConfinedPath) throws(StorageError) {
-    switch path.open(O_RDONLY | O_NOFOLLOW) {
-    case .success(let descriptor):
-      self.init(descriptor, path.path, in: nil, isWritable: false)
-    case .failure(let error): throw path.error(error)
-    }
+    self.init(
+      Int(try path.open(O_RDONLY | O_NOFOLLOW)), path.path, in: nil, isWritable: false)
   }
 
   private init(
@@ -88,7 +85,7 @@ package final class File: ReadableFile, Sendable {
   ) throws(StorageError) -> File? {
     if ForeignDirectory.isPossible(in: directory) { return nil }
     let result = open(path, suffix: suffix, in: directory, .create, mode: mode)
-    if case .failure(let error) = result, error.code == EEXIST { return nil }
+    if result.errorCode == EEXIST { return nil }
     let descriptor = try result.get(.open, directory.path(of: path.followed(by: suffix)))
     return File(descriptor, path, suffix: suffix, in: directory, isWritable: true)
   }
@@ -107,13 +104,9 @@ package final class File: ReadableFile, Sendable {
   static func descriptorIfPresent(
     _ path: String, suffix: StaticString = "", in directory: DirectoryHandle?
   ) throws(StorageError) -> Int? {
-    switch open(path, suffix: suffix, in: directory, .read, mode: 0) {
-    case .success(let descriptor): return descriptor
-    case .failure(let error) where error.code == ENOENT: return nil
-    case .failure(let error):
-      throw StorageError(
-        errno: error.code, operation: "open", path: directory.path(of: path.followed(by: suffix)))
-    }
+    let result = open(path, suffix: suffix, in: directory, .read, mode: 0)
+    if result.errorCode == ENOENT { return nil }
+    return try result.get(.open, directory.path(of: path.followed(by: suffix)))
   }
 
   /// Opens a file, and creates it for this process's user if necessary; returns its descriptor.
@@ -225,7 +218,7 @@ package final class File: ReadableFile, Sendable {
         systemCall(.times, path, on: descriptor) { Int(futimens(descriptor, times)) }
       }
     }
-    if case .failure(let error) = result, error.code == EPERM {
+    if result.errorCode == EPERM {
       // The file is this user's own.
       throw StorageError.unsupported(EPERM, .accessDenied, "set times", path)
     }
@@ -234,11 +227,9 @@ package final class File: ReadableFile, Sendable {
 
   /// Shares the data of `source` with this empty file; false if the file system cannot.
   func clone(from source: File) -> Bool {
-    guard
-      case .success = systemCall(
-        .clone, path, on: descriptor, { Int(keepsake_clone(descriptor, source.descriptor)) })
-    else { return false }
-    return true
+    systemCall(.clone, path, on: descriptor) {
+      Int(keepsake_clone(descriptor, source.descriptor))
+    }.errorCode == nil
   }
 
   /// Makes the file's data survive a power cut, and with `withTimes` its times too.
@@ -263,11 +254,8 @@ package final class File: ReadableFile, Sendable {
     let result = systemCall(.reserve, path, on: descriptor) {
       Int(keepsake_reserve(descriptor, UInt64(start), UInt64(end - start)))
     }
-    if case .failure(let error) = result {
-      guard error.code == ENOSPC || error.code == EDQUOT else { return false }
-      throw StorageError(errno: error.code, operation: "write", path: path)
-    }
-    return true
+    if [ENOSPC, EDQUOT].contains(result.errorCode) { try result.get(.write, path) }
+    return result.errorCode == nil
   }
 
   /// Lets reserved blocks of a new file be written more than once on a full disk. btrfs would write
@@ -285,8 +273,9 @@ package final class File: ReadableFile, Sendable {
   /// Sets the mode, which the umask restricted when the file was created.
   func setMode(_ mode: UInt32) throws(StorageError) {
     let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
-    guard case .failure(let error) = result else { return }
-    if try FileSystem.isFixedMode(error, status(), includes: mode) { return }
+    if let code = result.errorCode, try FileSystem.isFixedMode(code, status(), includes: mode) {
+      return
+    }
     try result.get(.chmod, path)
   }
 }

@@ -3,43 +3,41 @@ internal import KeepsakeLibc
 
 /// What the library needs to know about a file.
 struct FileStatus: Sendable, Equatable {
-  let device: UInt64
-  let inode: UInt64
-  let size: Int
-  let linkCount: Int
-  /// The permission bits, including setuid, setgid and the sticky bit.
-  let mode: UInt32
-  let owner: UInt32
-  let group: UInt32
-  let isDirectory: Bool
-  let isRegularFile: Bool
-  let isSymbolicLink: Bool
-  /// Whether another file system or directory is mounted here; false if the system cannot tell.
-  let isMountPoint: Bool
-  /// Nanoseconds since 1970; 0 unless times were requested.
-  let modified: Int64
-  let accessed: Int64
-  let changed: Int64
+  private let raw: keepsake_status
 
-  init(_ raw: keepsake_status) {
-    device = raw.device
-    inode = raw.inode
-    size = Int(clamping: raw.size)
-    linkCount = Int(raw.links)
-    mode = raw.mode & 0o7777
-    owner = raw.owner
-    group = raw.group
-    isDirectory = raw.mode & UInt32(S_IFMT) == UInt32(S_IFDIR)
-    isRegularFile = raw.mode & UInt32(S_IFMT) == UInt32(S_IFREG)
-    isSymbolicLink = raw.mode & UInt32(S_IFMT) == UInt32(S_IFLNK)
-    isMountPoint = raw.is_mount
-    modified = raw.modified
-    accessed = raw.accessed
-    changed = raw.changed
-  }
+  init(_ raw: keepsake_status) { self.raw = raw }
+
+  var device: UInt64 { raw.device }
+  var inode: UInt64 { raw.inode }
+  var size: Int { Int(clamping: raw.size) }
+  var linkCount: Int { Int(raw.links) }
+  /// The permission bits, including setuid, setgid and the sticky bit.
+  var mode: UInt32 { raw.mode & 0o7777 }
+  var owner: UInt32 { raw.owner }
+  var group: UInt32 { raw.group }
+  var isDirectory: Bool { kind == .directory }
+  var isRegularFile: Bool { kind == .file }
+  var isSymbolicLink: Bool { kind == .symbolicLink }
+  /// Whether another file system or directory is mounted here; false if the system cannot tell.
+  var isMountPoint: Bool { raw.is_mount }
+  /// Nanoseconds since 1970; 0 unless times were requested.
+  var modified: Int64 { raw.modified }
+  var accessed: Int64 { raw.accessed }
+  var changed: Int64 { raw.changed }
 
   var kind: FileSystem.Kind {
-    isRegularFile ? .file : isDirectory ? .directory : isSymbolicLink ? .symbolicLink : .other
+    switch mode_t(raw.mode) & S_IFMT {
+    case S_IFREG: .file
+    case S_IFDIR: .directory
+    case S_IFLNK: .symbolicLink
+    default: .other
+    }
+  }
+
+  /// Whether nothing has changed, and if times were requested, the file was not even read.
+  static func == (a: Self, b: Self) -> Bool {
+    a.isSameFile(as: b) && (a.size, a.mode, a.owner, a.group) == (b.size, b.mode, b.owner, b.group)
+      && (a.modified, a.accessed, a.changed) == (b.modified, b.accessed, b.changed)
   }
 
   func isSameFile(as other: FileStatus) -> Bool {

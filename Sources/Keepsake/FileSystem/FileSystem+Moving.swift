@@ -7,13 +7,8 @@ extension FileSystem {
   static func rename(
     _ source: String, to target: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) {
-    try systemCall(.rename, recordedPaths(source, target, in: directory)) {
-      source.withCString { source in
-        target.withCString {
-          Int(renameat(directory.descriptor, source, directory.descriptor, $0))
-        }
-      }
-    }.get(.rename, directory.path(of: target))
+    try call(.rename, source, target, in: directory) { Int(renameat($0, $1, $0, $2)) }
+      .get(.rename, directory.path(of: target))
   }
 
   /// Moves a file or directory to another directory. An existing file of the name `target` is
@@ -24,23 +19,17 @@ extension FileSystem {
     _ source: String, in directory: DirectoryHandle?, to target: String,
     in newDirectory: DirectoryHandle
   ) throws(StorageError) -> Bool {
-    let targetPath = newDirectory.path(of: target)
-    let result = systemCall(.rename, directory.path(of: source) + "\u{0}" + targetPath) {
+    let (sourcePath, targetPath) = (directory.path(of: source), newDirectory.path(of: target))
+    let result = systemCall(.rename, sourcePath + "\u{0}" + targetPath) {
       source.withCString { source in
         target.withCString {
           Int(renameat(directory.descriptor, source, newDirectory.descriptor, $0))
         }
       }
     }
-    if case .failure(let error) = result {
-      if error.code == EXDEV { return false }
-      // The source is missing: the open target directory exists.
-      if error.code == ENOENT {
-        throw StorageError(
-          errno: ENOENT, operation: "rename", path: directory.path(of: source))
-      }
-    }
-    try result.get(.rename, targetPath)
+    if result.errorCode == EXDEV { return false }
+    // If something is missing, it is the source: the open target directory exists.
+    try result.get(.rename, result.errorCode == ENOENT ? sourcePath : targetPath)
     return true
   }
 
@@ -71,76 +60,49 @@ extension FileSystem {
   static func exchange(
     _ source: String, with target: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> Bool {
-    let result = systemCall(.exchange, recordedPaths(source, target, in: directory)) {
-      source.withCString { source in
-        target.withCString { Int(keepsake_exchange(directory.descriptor, source, $0)) }
-      }
+    let result = call(.exchange, source, target, in: directory) {
+      Int(keepsake_exchange($0, $1, $2))
     }
-    switch result {
-    case .success: return true
-    case .failure(let error) where error.code == ENOENT || isUnsupported(error): return false
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
-    }
+    if result.errorCode == ENOENT || isUnsupported(result) { return false }
+    try result.get(.rename, directory.path(of: target))
+    return true
   }
 
   /// Whether a call failed because the file system, or a sandbox, does not have it. If it failed
   /// for lack of permission, so does the fallback.
-  private static func isUnsupported(_ error: Errno) -> Bool {
-    [EINVAL, ENOSYS, ENOTSUP, EPERM].contains(error.code)
+  private static func isUnsupported(_ result: Result<Int, Errno>) -> Bool {
+    guard let code = result.errorCode else { return false }
+    return [EINVAL, ENOSYS, ENOTSUP, EPERM].contains(code)
   }
 
-  /// Gives a file a second name, which nothing has; false if the file system has no hard links, or
-  /// a sandbox forbids this one.
-  static func link(_ source: String, to target: String) throws(StorageError) -> Bool {
-    let result = systemCall(.link, recordedPaths(source, target, in: nil)) {
-      source.withCString { source in
-        target.withCString { Int(linkat(AT_FDCWD, source, AT_FDCWD, $0, 0)) }
-      }
-    }
-    if case .failure(let error) = result, isUnsupported(error) || error.code == EXDEV {
-      return false
-    }
-    try result.get(.link, target)
+  /// Gives a file a second name; false if something has that name already, and nil if the file
+  /// system has no hard links, or a sandbox forbids this one.
+  static func link(
+    _ source: String, to target: String, in directory: DirectoryHandle? = nil
+  ) throws(StorageError) -> Bool? {
+    let result = call(.link, source, target, in: directory) { Int(linkat($0, $1, $0, $2, 0)) }
+    if result.errorCode == EEXIST { return false }
+    if isUnsupported(result) || result.errorCode == EXDEV { return nil }
+    try result.get(.link, directory.path(of: target))
     return true
   }
 
-  /// Renames a file that no other process knows.
+  /// Renames a file or directory; false, without renaming it, if something has the new name
+  /// already.
   ///
-  /// - Returns: false, without renaming it, if something has the new name already.
-  static func moveIfAbsent(
-    _ source: String, to target: String, in directory: DirectoryHandle?
-  ) throws(StorageError) -> Bool {
-    let result = systemCall(.link, recordedPaths(source, target, in: directory)) {
-      source.withCString { source in
-        target.withCString {
-          Int(linkat(directory.descriptor, source, directory.descriptor, $0, 0))
-        }
-      }
-    }
-    switch result {
-    case .success:
-      try unlink(source, in: directory)
-      return true
-    case .failure(let error) where error.code == EEXIST: return false
-    case .failure(let error) where isUnsupported(error):
-      if try status(target, in: directory, followsLinks: false) != nil { return false }
-      return try renameIfAbsent(source, to: target, in: directory)
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "link", path: directory.path(of: target))
-    }
-  }
-
-  /// Renames a file or directory; false if something has the new name already.
-  ///
-  /// On a file system that cannot do both in one step, a file that gets the name at the same moment
-  /// is replaced. Callers hold a lock, or replace an empty directory.
-  static func renameIfAbsent(
-    _ source: String, to target: String, in directory: DirectoryHandle?
+  /// On a file system that has neither such a rename nor hard links, as some network file systems,
+  /// a file that gets the name at the same moment is replaced.
+  static func create(
+    _ source: String, as target: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Bool {
     if let isRenamed = try renameExclusively(source, to: target, in: directory) {
       return isRenamed
     }
+    if let isLinked = try link(source, to: target, in: directory) {
+      if isLinked { try unlink(source, in: directory) }
+      return isLinked
+    }
+    if try status(target, in: directory, followsLinks: false) != nil { return false }
     try rename(source, to: target, in: directory)
     return true
   }
@@ -150,39 +112,32 @@ extension FileSystem {
   static func renameExclusively(
     _ source: String, to target: String, in directory: DirectoryHandle?
   ) throws(StorageError) -> Bool? {
-    let result = systemCall(.rename, recordedPaths(source, target, in: directory)) {
+    let result = call(.rename, source, target, in: directory) {
+      Int(keepsake_rename_new($0, $1, $2))
+    }
+    if result.errorCode == EEXIST { return false }
+    if isUnsupported(result) { return nil }
+    try result.get(.rename, directory.path(of: target))
+    return true
+  }
+
+  /// Makes a call on two names in a directory. Tests record both paths, in one string.
+  @inline(__always)
+  private static func call(
+    _ call: SystemCall, _ source: String, _ target: String, in directory: DirectoryHandle?,
+    _ body: (Int32, UnsafePointer<CChar>, UnsafePointer<CChar>) -> Int
+  ) -> Result<Int, Errno> {
+    systemCall(call, directory.path(of: source) + "\u{0}" + directory.path(of: target)) {
       source.withCString { source in
-        target.withCString { Int(keepsake_rename_new(directory.descriptor, source, $0)) }
+        target.withCString { body(directory.descriptor, source, $0) }
       }
     }
-    switch result {
-    case .success: return true
-    case .failure(let error) where error.code == EEXIST: return false
-    case .failure(let error) where isUnsupported(error): return nil
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "rename", path: directory.path(of: target))
-    }
   }
 
-  /// Both paths of a call in one string, the form in which tests record them.
-  private static func recordedPaths(
-    _ source: String, _ target: String, in directory: DirectoryHandle?
-  ) -> String {
-    directory.path(of: source) + "\u{0}" + directory.path(of: target)
-  }
-
-  /// Sets the times of a file to now; false if the file does not exist.
-  static func touch(
-    _ path: String, in directory: DirectoryHandle? = nil
-  ) throws(StorageError) -> Bool {
-    let result = systemCall(.times, directory.path(of: path)) {
+  /// Sets the times of a file to now.
+  static func touch(_ path: String, in directory: DirectoryHandle? = nil) throws(StorageError) {
+    try systemCall(.times, directory.path(of: path)) {
       Int(utimensat(directory.descriptor, path, nil, AT_SYMLINK_NOFOLLOW))
-    }
-    switch result {
-    case .success: return true
-    case .failure(let error) where error.code == ENOENT: return false
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "touch", path: directory.path(of: path))
-    }
+    }.get(.times, directory.path(of: path))
   }
 }

@@ -215,9 +215,7 @@ extension FileSystem {
   private static func space(at path: String) throws(StorageError) -> statvfs {
     var raw = statvfs()
     let result = systemCall(.space, path) { Int(statvfs(path, &raw)) }
-    if case .failure(let error) = result, [ENOSYS, ENOTSUP].contains(error.code) {
-      return statvfs()
-    }
+    if [ENOSYS, ENOTSUP].contains(result.errorCode) { return statvfs() }
     try result.get(.space, path)
     return raw
   }

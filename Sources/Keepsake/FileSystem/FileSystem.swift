@@ -23,12 +23,9 @@ enum FileSystem {
         Int(keepsake_stat(directory.descriptor, $0, followsLinks, withTimes, &raw))
       }
     }
-    switch result {
-    case .success: return FileStatus(raw)
-    case .failure(let error) where error.code == ENOENT: return nil
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "stat", path: directory.path(of: path))
-    }
+    if result.errorCode == ENOENT { return nil }
+    try result.get(.stat, directory.path(of: path))
+    return FileStatus(raw)
   }
 
   /// The status of an entry of an open directory, of a symbolic link its own; nil if there is none.
@@ -42,7 +39,7 @@ enum FileSystem {
     let result = systemCall(.stat, path()) {
       Int(keepsake_stat(directory, name, false, withTimes, &raw))
     }
-    if case .failure(let error) = result, error.code == ENOENT { return nil }
+    if result.errorCode == ENOENT { return nil }
     try result.get(.stat, path())
     return FileStatus(raw)
   }
@@ -94,12 +91,8 @@ enum FileSystem {
     let result = systemCall(.mkdir, directory.path(of: path)) {
       Int(mkdirat(directory.descriptor, path, mode_t(mode)))
     }
-    switch result {
-    case .success: break
-    case .failure(let error) where error.code == EEXIST: return false
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "mkdir", path: directory.path(of: path))
-    }
+    if result.errorCode == EEXIST { return false }
+    try result.get(.mkdir, directory.path(of: path))
     // The umask often restricts other users. If it restricts this user too, a directory such as
     // ~/.config would be of no use to any program.
     var raw = keepsake_status()
@@ -118,15 +111,18 @@ enum FileSystem {
     let result = systemCall(.chmod, fullPath) {
       Int(fchmodat(directory.descriptor, path, mode_t(mode), 0))
     }
-    guard case .failure(let error) = result else { return }
-    if try isFixedMode(error, status(path, in: directory), includes: mode) { return }
+    if let code = result.errorCode,
+      try isFixedMode(code, status(path, in: directory), includes: mode)
+    {
+      return
+    }
     try result.get(.chmod, fullPath)
   }
 
   /// Whether setting a mode failed because the file system has none, or cannot change it, and the
   /// mode that the file has grants as much.
-  static func isFixedMode(_ error: Errno, _ status: FileStatus?, includes mode: UInt32) -> Bool {
-    guard let status, [EPERM, ENOTSUP, ENOSYS, EINVAL].contains(error.code) else { return false }
+  static func isFixedMode(_ code: Int32, _ status: FileStatus?, includes mode: UInt32) -> Bool {
+    guard let status, [EPERM, ENOTSUP, ENOSYS, EINVAL].contains(code) else { return false }
     return status.mode & 0o777 & mode == mode & 0o777
   }
 
@@ -138,12 +134,8 @@ enum FileSystem {
     let result = systemCall(.unlink, directory.path(of: path)) {
       path.withCString { Int(unlinkat(directory.descriptor, $0, 0)) }
     }
-    switch result {
-    case .success: return
-    case .failure(let error) where error.code == ENOENT: return
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "unlink", path: directory.path(of: path))
-    }
+    if result.errorCode == ENOENT { return }
+    try result.get(.unlink, directory.path(of: path))
   }
 
   /// Removes a file, or a directory and everything in it.
@@ -219,7 +211,7 @@ enum FileSystem {
     if replacing {
       try temporary.moveToDestination()
     } else {
-      guard try temporary.moveToDestinationIfAbsent() else { return false }
+      guard try temporary.claimDestination() else { return false }
     }
     if durable { try synchronizeDirectory(parent(of: path)) }
     return true

@@ -77,7 +77,7 @@ final class FileWatcher: Sendable {
       state.lastID += 1
       let id = state.lastID
       state.registrations[id] = registration
-      if case .failure = addWatch(id, registration, &state), polls { state.polled.insert(id) }
+      if addWatch(id, registration, &state) != nil, polls { state.polled.insert(id) }
       return Watch(id: id)
     }
     startPollerIfNeeded()
@@ -138,10 +138,11 @@ final class FileWatcher: Sendable {
   }
 
   #if os(Linux)
+  /// Returns the `errno` of a failure.
   private func addWatch(
     _ id: Int, _ registration: Registration, _ state: inout State
-  ) -> Result<Void, Errno> {
-    guard openEvents(&state), startReader(&state) else { return .failure(Errno(code: ENOSPC)) }
+  ) -> Int32? {
+    guard openEvents(&state), startReader(&state) else { return ENOSPC }
     if registration.subject != .contents { openMounts(&state) }
     let events =
       switch registration.subject {
@@ -158,10 +159,11 @@ final class FileWatcher: Sendable {
     let result = systemCall(.watch, registration.path) {
       Int(inotify_add_watch(descriptor, registration.path, mask))
     }
-    return result.map { watch in
+    if case .success(let watch) = result {
       state.watched[Int32(watch), default: []].insert(id)
       state.registrations[id]?.watch = Int32(watch)
     }
+    return result.errorCode
   }
 
   private func openEvents(_ state: inout State) -> Bool {
@@ -321,13 +323,10 @@ final class FileWatcher: Sendable {
         state.fired = []
         return fired.compactMap { id in
           guard let registration = state.registrations[id] else { return nil }
-          switch addWatch(id, registration, &state) {
-          case .success: return (registration.handler, .changed)
-          case .failure(let error) where error.code == ENOENT: return (registration.handler, .gone)
-          case .failure:
-            if registration.polls { state.polled.insert(id) }
-            return (registration.handler, .changed)
-          }
+          let errorCode = addWatch(id, registration, &state)
+          if errorCode == ENOENT { return (registration.handler, .gone) }
+          if errorCode != nil, registration.polls { state.polled.insert(id) }
+          return (registration.handler, .changed)
         }
       })
     startPollerIfNeeded()
@@ -339,6 +338,6 @@ final class FileWatcher: Sendable {
   #else
   private func addWatch(
     _ id: Int, _ registration: Registration, _ state: inout State
-  ) -> Result<Void, Errno> { .failure(Errno(code: ENOSYS)) }
+  ) -> Int32? { ENOSYS }
   #endif
 }

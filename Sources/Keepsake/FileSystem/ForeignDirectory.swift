@@ -60,7 +60,7 @@ struct ForeignDirectory {
     guard access == .createOrOpen else { return try createFile(name, access, mode: mode) }
     while true {
       let existing = File.open(name, in: directory, .readWriteNoFollow, mode: 0)
-      if case .failure(let error) = existing, error.code == ENOENT {
+      if existing.errorCode == ENOENT {
         if let descriptor = try createFileIfAbsent(mode: mode) { return descriptor }
       } else {
         return try existing.get(.open, directory.path(of: name))
@@ -73,7 +73,7 @@ struct ForeignDirectory {
     let temporaryName = Self.makeTemporaryName()
     let descriptor = try createFile(temporaryName, .create, mode: mode)
     do throws(StorageError) {
-      if try FileSystem.moveIfAbsent(temporaryName, to: name, in: directory) { return descriptor }
+      if try FileSystem.create(temporaryName, as: name, in: directory) { return descriptor }
       try FileSystem.unlink(temporaryName, in: directory)
     } catch {
       close(Int32(descriptor))
@@ -115,11 +115,11 @@ struct ForeignDirectory {
       let owner = try new.status().owner
       if owner != status.owner {
         // The user may have put another directory of root's in its place, which is not theirs.
-        guard owner == 0, try new.isEmpty() else { throw notOwnable(EPERM) }
+        guard owner == 0, try new.isEmpty() else { throw notOwnable }
         try giveToOwner(new.descriptor, path)
       }
       try new.setMode(mode)
-      if try FileSystem.renameIfAbsent(temporaryName, to: name, in: directory) { return true }
+      if try FileSystem.create(temporaryName, as: name, in: directory) { return true }
     } catch {
       removeDirectory(temporaryName)
       throw error
@@ -140,22 +140,22 @@ struct ForeignDirectory {
     let result = systemCall(.chown, path, on: descriptor) {
       Int(fchown(descriptor, status.owner, status.group))
     }
-    guard case .failure(let error) = result else { return }
     // The owner has no number in this user namespace, as in a container that another user started.
-    if error.code == EINVAL { return }
-    guard error.code == EPERM else {
-      throw StorageError(errno: error.code, operation: "chown", path: path)
+    if result.errorCode == EINVAL { return }
+    guard result.errorCode == EPERM else {
+      try result.get(.chown, path)
+      return
     }
     // On some file systems one user owns everything.
     if try FileSystem.status(of: descriptor, path).owner == status.owner { return }
-    throw notOwnable(error.code)
+    throw notOwnable
   }
 
-  private func notOwnable(_ code: Int32) -> StorageError {
+  private var notOwnable: StorageError {
     StorageError(
       .accessDenied, operation: "chown", path: directory.path,
       reason: "the directory belongs to user \(status.owner), who could not use what this process "
-        + "creates in it (chown: \(String(cString: strerror(code))))",
+        + "creates in it (chown: \(String(cString: strerror(EPERM))))",
       remedy: "Run the program as that user.")
   }
 }

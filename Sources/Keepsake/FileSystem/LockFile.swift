@@ -48,7 +48,7 @@ final class LockFile: Sendable {
       return ready
     }
     // The process that locks the unfinished file writes the first words.
-    try Self.lock(file, timeout: timeout)
+    try Self.lock(file, Wait(timeout: timeout))
     defer { Self.unlock(file) }
     if try LockFile(mapping: file, wordCount: wordCount)?.isLost ?? true {
       try file.setMode(mode)
@@ -127,14 +127,10 @@ final class LockFile: Sendable {
 
   // MARK: Locking the file
 
-  /// Takes the lock on a whole file, or throws after `timeout`: a process that was stopped while
+  /// Takes the lock on a whole file, or throws after a time: a process that was stopped while
   /// holding it must not hang all others.
-  ///
-  /// - Parameter start: When the call that needs the lock began to wait.
-  static func lock(
-    _ file: File, start: ContinuousClock.Instant = .now, timeout: Duration
-  ) throws(StorageError) {
-    try wait(file, start: start, timeout: timeout) { Int(keepsake_lock(file.descriptor, true)) }
+  static func lock(_ file: File, _ wait: Wait) throws(StorageError) {
+    try self.wait(file, wait) { Int(keepsake_lock(file.descriptor, true)) }
   }
 
   static func unlock(_ file: File) {
@@ -151,23 +147,16 @@ final class LockFile: Sendable {
   // MARK: Locking bytes
 
   /// Takes the lock on some bytes, which is independent of the lock on the file.
-  func lock(bytes: Range<UInt64>, timeout: Duration) throws(StorageError) {
-    try lock(bytes: bytes, Wait(timeout: timeout))
-  }
-
   func lock(bytes: Range<UInt64>, _ wait: Wait) throws(StorageError) {
     if try tryLock(bytes: bytes) { return }
-    try waiting { () throws(StorageError) in
-      try Self.lock(file, bytes: bytes, since: .now - wait.passed, timeout: wait.timeout)
-    }
+    waitingCount.add(1, ordering: .relaxed)
+    defer { waitingCount.subtract(1, ordering: .relaxed) }
+    try Self.lock(file, bytes: bytes, wait)
   }
 
-  static func lock(
-    _ file: File, bytes: Range<UInt64>, since start: ContinuousClock.Instant = .now,
-    timeout: Duration
-  ) throws(StorageError) {
+  static func lock(_ file: File, bytes: Range<UInt64>, _ wait: Wait) throws(StorageError) {
     do throws(StorageError) {
-      try lockInParts(file, bytes, start: start, timeout: timeout)
+      try lockInParts(file, bytes, wait)
     } catch {
       // Some parts may be locked.
       unlock(file, bytes: bytes)
@@ -180,18 +169,16 @@ final class LockFile: Sendable {
   ///
   /// Each caller takes the bytes in ascending order, so no two wait for each other.
   private static func lockInParts(
-    _ file: File, _ bytes: Range<UInt64>, start: ContinuousClock.Instant, timeout: Duration
+    _ file: File, _ bytes: Range<UInt64>, _ wait: Wait
   ) throws(StorageError) {
     let count = bytes.upperBound - bytes.lowerBound
-    guard count > 1, timeout > .zero else {
-      return try wait(file, start: start, timeout: timeout) {
-        setLock(file, bytes, isExclusive: true)
-      }
+    guard count > 1, wait.timeout > .zero else {
+      return try self.wait(file, wait) { setLock(file, bytes, isExclusive: true) }
     }
     if try tryLock(file, bytes: bytes) { return }
     let middle = bytes.lowerBound + count / 2
     for half in [bytes.lowerBound..<middle, middle..<bytes.upperBound] {
-      try lockInParts(file, half, start: start, timeout: timeout)
+      try lockInParts(file, half, wait)
     }
   }
 
@@ -219,29 +206,21 @@ final class LockFile: Sendable {
 
   // MARK: Waiting
 
-  /// Runs `body`, which waits for a lock that is held elsewhere.
-  private func waiting(_ body: () throws(StorageError) -> Void) throws(StorageError) {
-    waitingCount.add(1, ordering: .relaxed)
-    defer { waitingCount.subtract(1, ordering: .relaxed) }
-    try body()
-  }
-
   /// Whether a thread of this process waits for a lock that is held elsewhere.
   var isAwaited: Bool { waitingCount.load(ordering: .relaxed) > 0 }
 
   private static func wait(
-    _ file: File, start: ContinuousClock.Instant = .now, timeout: Duration, _ call: () -> Int
+    _ file: File, _ wait: Wait, _ call: () -> Int
   ) throws(StorageError) {
     if try attempt(file.path, call) { return }
     // The lock is usually held for microseconds: retry quickly at first, then back off.
-    let deadline = start + timeout
     var pause: UInt32 = 10
-    while ContinuousClock.now < deadline {
+    while wait.rest > .zero {
       if pause < 40 { sched_yield() } else { usleep(pause) }
       if try attempt(file.path, call) { return }
       pause = min(pause * 2, 2_000)
     }
-    throw timeoutError(file.path, timeout)
+    throw timeoutError(file.path, wait.timeout)
   }
 
   static func timeoutError(_ path: String, _ timeout: Duration) -> StorageError {
@@ -271,11 +250,9 @@ final class LockFile: Sendable {
   private static func attempt(
     _ path: @autoclosure () -> String, _ call: () -> Int
   ) throws(StorageError) -> Bool {
-    switch systemCall(.lock, path(), call) {
-    case .success: return true
-    case .failure(let error) where error.code == EAGAIN || error.code == EACCES: return false
-    case .failure(let error):
-      throw StorageError(errno: error.code, operation: "lock", path: path())
-    }
+    let result = systemCall(.lock, path(), call)
+    if result.errorCode == EAGAIN || result.errorCode == EACCES { return false }
+    try result.get(.lock, path())
+    return true
   }
 }

@@ -173,6 +173,12 @@ extension StorageError.Code {
 }
 
 extension Result where Success == Int, Failure == Errno {
+  /// The `errno` of a failed call; nil if it succeeded.
+  @inline(__always)
+  var errorCode: Int32? {
+    if case .failure(let error) = self { error.code } else { nil }
+  }
+
   /// The call's result, or its failure as an error that names the path.
   @inline(__always)
   @discardableResult

@@ -52,26 +52,11 @@ struct TemporaryFile: ~Copyable {
     isKept = true
   }
 
-  /// Gives the file its final name; false if something has that name already.
-  mutating func moveToDestinationIfAbsent() throws(StorageError) -> Bool {
-    isKept = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
-    return isKept
-  }
-
-  /// The same, in one step where the file system can. On one that has neither such a rename nor
-  /// hard links, as some network file systems, two callers at the same moment may both succeed.
+  /// Gives the file its final name; false if something has that name already. See
+  /// ``FileSystem/create(_:as:in:)``.
   mutating func claimDestination() throws(StorageError) -> Bool {
-    if let isClaimed = try claimDestinationInOneStep() { return isClaimed }
-    isKept = try FileSystem.moveIfAbsent(path, to: destination, in: directory)
+    isKept = try FileSystem.create(path, as: destination, in: directory)
     return isKept
-  }
-
-  /// Gives the file its final name in one step; false if something has that name already, and nil
-  /// if the file system cannot do that.
-  private mutating func claimDestinationInOneStep() throws(StorageError) -> Bool? {
-    let isClaimed = try FileSystem.renameExclusively(path, to: destination, in: directory)
-    isKept = isClaimed ?? false
-    return isClaimed
   }
 
   /// Gives the file its final name by exchanging names with the file that has it.
@@ -84,10 +69,10 @@ struct TemporaryFile: ~Copyable {
   @discardableResult
   mutating func exchangeWithDestination() throws(StorageError) -> String? {
     if try FileSystem.exchange(path, with: destination, in: directory) { return path }
+    let isNew = try FileSystem.renameExclusively(path, to: destination, in: directory)
+    isKept = isNew == true
     // A program may have deleted the old file, to restore it the next moment.
-    if try claimDestinationInOneStep() == false,
-      try FileSystem.exchange(path, with: destination, in: directory)
-    {
+    if isNew == false, try FileSystem.exchange(path, with: destination, in: directory) {
       return path
     }
     if !isKept { try moveToDestination() }

@@ -124,10 +124,12 @@ import Testing
     let path = directory.file(".l").path
     let a = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1), wordCount: 1) { [1] }
     let b = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1), wordCount: 1) { [1] }
-    try LockFile.lock(a.file, timeout: .seconds(1))
-    #expect(throws: StorageError.self) { try LockFile.lock(b.file, timeout: .milliseconds(20)) }
+    try LockFile.lock(a.file, Wait(timeout: .seconds(1)))
+    #expect(throws: StorageError.self) {
+      try LockFile.lock(b.file, Wait(timeout: .milliseconds(20)))
+    }
     LockFile.unlock(a.file)
-    try LockFile.lock(b.file, timeout: .seconds(1))
+    try LockFile.lock(b.file, Wait(timeout: .seconds(1)))
     #expect(a.word() == 1 && b.word() == 1)
     try b.publish(7, at: 0)
     #expect(a.word() == 7)
@@ -158,8 +160,8 @@ import Testing
     }
     holders.waitForFirst()
     for _ in 0..<3 {
-      try ByteRangeLock.withLock(
-        ByteRangeLock.allBytes, of: path, mode: 0o600, timeout: .seconds(600)
+      try ByteRangeLock(path).withLock(
+        ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: .seconds(600))
       ) {}
     }
     holders.finish()

@@ -22,8 +22,8 @@ import Testing
 
   /// Expects calls to time out while all bytes of the current lock file are locked.
   private func expectExcluded(_ vault: Vault) throws {
-    try ByteRangeLock.withLock(
-      ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: .seconds(1)
+    try ByteRangeLock(lockPath).withLock(
+      ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: .seconds(1))
     ) {
       () throws(StorageError) in
       expectFailure(.timedOut) { try set("late", vault) }
@@ -116,7 +116,8 @@ import Testing
         let bytes = UInt64(byte)..<UInt64(byte + 1)
         do throws(StorageError) {
           if round % 3 == 0 {
-            try ByteRangeLock.withLock(bytes, of: path, mode: 0o600, timeout: .seconds(600), enter)
+            try ByteRangeLock(path).withLock(
+              bytes, mode: 0o600, Wait(timeout: .seconds(600)), enter)
           } else {
             try lock.withLock(bytes, mode: 0o600, Wait(timeout: .seconds(600)), enter)
           }

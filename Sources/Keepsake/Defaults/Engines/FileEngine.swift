@@ -139,12 +139,12 @@ final class FileEngine: StorageEngines.Engine {
     let root = try directory.confinedPath("")
     _ = try directory.makeDirectory(root)
     let lock = Self.lock(of: root).path
-    return try ByteRangeLock.withLock(
-      ByteRangeLock.allBytes, of: lock, mode: directory.fileMode(), timeout: timeout
+    return try ByteRangeLock(lock).withLock(
+      ByteRangeLock.allBytes, mode: directory.fileMode(), Wait(timeout: timeout)
     ) { () throws(StorageError) in
       // Signals the changes, even if only some of them were made. If that fails, they have still
       // succeeded.
-      defer { _ = try? FileSystem.touch(lock) }
+      defer { try? FileSystem.touch(lock) }
       return try body()
     }
   }

@@ -227,7 +227,7 @@ extension Journal {
     if try handle.tryLock() { return }
     isWaitingForLock.store(true, ordering: .relaxed)
     defer { isWaitingForLock.store(false, ordering: .relaxed) }
-    try LockFile.lock(handle.file, start: .now - wait.passed, timeout: wait.timeout)
+    try LockFile.lock(handle.file, wait)
   }
 
   /// Makes the file ready to be appended to: cuts off what a killed writer has left, and repairs

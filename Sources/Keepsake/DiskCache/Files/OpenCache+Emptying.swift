@@ -119,8 +119,8 @@ extension OpenCache {
     for name in names {
       // A file that has the name by now is kept, and so is this one.
       if try FileSystem.status(name, in: subdirectory, followsLinks: false) != nil { continue }
-      _ = try FileSystem.renameIfAbsent(
-        "\(trash)/\(name)", to: "\(EntryName.directoryName(number))/\(name)", in: directory)
+      _ = try FileSystem.create(
+        "\(trash)/\(name)", as: "\(EntryName.directoryName(number))/\(name)", in: directory)
     }
   }
 

@@ -252,7 +252,7 @@ extension OpenCache {
     // Fails if this process may only read; the uses of other processes then decide.
     do throws(StorageError) {
       try requireOwn(name.directory)
-      _ = try FileSystem.touch(name.sidecarPath, in: directory)
+      try FileSystem.touch(name.sidecarPath, in: directory)
     } catch {}
     verifiedEntries.setLastRecordedUse(entry.lastUsed, of: name)
   }

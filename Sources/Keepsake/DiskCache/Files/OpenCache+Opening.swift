@@ -42,7 +42,7 @@ extension OpenCache {
       ignoresCase: tag.flatMap { tag in lowercased.map { $0.isSameFile(as: tag) } } ?? false,
       longestName: limits.nameLength - Sidecar.suffix.utf8.count)
     let token = UInt64.random(in: .min ... .max)
-    try ledger?.file.lock(bytes: CacheLedger.Byte.process(token), timeout: timeout)
+    try ledger?.file.lock(bytes: CacheLedger.Byte.process(token), Wait(timeout: timeout))
     return try OpenCache(
       paths: paths, directory: directory, rules: rules, blockSize: limits.blockSize,
       ledger: ledger, epoch: epoch, token: token, directoryMode: mode, timeout: timeout,

@@ -104,8 +104,8 @@ package struct KeyFile: Sendable {
     _ = try directory.createIfNeeded()
     try requireSafeDirectory()
     let lockPath = directory.lockPath(for: FileSystem.name(of: path))
-    return try ByteRangeLock.withLock(
-      ByteRangeLock.allBytes, of: lockPath, mode: 0o600, timeout: timeout
+    return try ByteRangeLock(lockPath).withLock(
+      ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: timeout)
     ) {
       () throws(StorageError) in
       let contents = try read()

@@ -185,8 +185,8 @@ final class VaultDirectory: VaultStorage {
   ) throws(StorageError) -> R {
     try FileSystem.requireTrustedLinks(paths.directory)
     let mode = try paths.prepareDirectory()
-    return try ByteRangeLock.withLock(
-      ByteRangeLock.allBytes, of: paths.lock, mode: mode & 0o666, timeout: timeout
+    return try ByteRangeLock(paths.lock).withLock(
+      ByteRangeLock.allBytes, mode: mode & 0o666, Wait(timeout: timeout)
     ) { () throws(StorageError) in try body(mode) }
   }
 

@@ -270,7 +270,8 @@ import Testing
       for second in stride(from: first % 5, to: 200, by: 5) where !hasEnded {
         let (directory, store) = try Self.pair()
         try #require(
-          try FileSystem.link(directory.file(Self.journal).path, to: directory.file("other").path))
+          try FileSystem.link(directory.file(Self.journal).path, to: directory.file("other").path)
+            == true)
         for number in 0..<20 { try store.set(number, forKey: "b") }
         guard killing(beforeCall: first, { try? store.journal.compact() }) else {
           #expect(combinations > 30)

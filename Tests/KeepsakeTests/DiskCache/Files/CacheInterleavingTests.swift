@@ -228,7 +228,7 @@ import Testing
     try directory.cache().set(value, forKey: "k")
     try directory.cache().set(value, forKey: "over", expiry: .minutes(1))
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
-    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, Wait(timeout: .seconds(1)))
     let reader = directory.cache()
     let calls = try systemCalls { () throws in
       for _ in 0..<3 { #expect(try reader.get("k") == value) }
@@ -253,7 +253,7 @@ import Testing
   @Test func openingACacheDoesNotWaitForAStoppedHolderOfTheLedgersLock() throws {
     try directory.cache().set(value, forKey: "k")
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
-    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, Wait(timeout: .seconds(1)))
     defer { ledger.file.unlock(bytes: CacheLedger.Byte.words) }
     let writer = directory.cache()
     // In the ten seconds until it times out, it would try thousands of times.
@@ -267,7 +267,7 @@ import Testing
     let store = directory.cache()
     try store.set(value, forKey: "k")
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
-    try ledger.file.lock(bytes: CacheLedger.Byte.words, timeout: .seconds(1))
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, Wait(timeout: .seconds(1)))
     try store.set(value, forKey: "l")
     try store.set(value, forKey: "short-lived", expiry: .minutes(1))
     #expect(try store.totalSize == 3 * 8_192)
