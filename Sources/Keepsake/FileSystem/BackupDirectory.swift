@@ -25,19 +25,17 @@ package struct BackupDirectory: Sendable {
   private func requireOwn(_ opened: FileStatus) throws(StorageError) {
     let status = try FileSystem.status(path, followsLinks: false)
     let user = ProcessEnvironment.userID
-    let problem: String? =
-      if let status, status.isDirectory, opened.isSameFile(as: status) {
-        if status.owner != user {
-          "the directory belongs to user \(status.owner), and this process runs as user \(user)"
-        } else if status.mode & 0o022 != 0 {
-          "other users may write to the directory (mode \(String(status.mode, radix: 8)))"
-        } else {
-          nil
-        }
-      } else {
-        "a link or a file is there"
-      }
-    if let problem { throw unsafe(problem) }
+    guard let status, status.isDirectory, opened.isSameFile(as: status) else {
+      throw unsafe("a link or a file is there")
+    }
+    guard status.owner == user else {
+      throw unsafe(
+        "the directory belongs to user \(status.owner), and this process runs as user \(user)")
+    }
+    guard status.mode & 0o022 == 0 else {
+      throw unsafe(
+        "other users may write to the directory (mode \(String(status.mode, radix: 8)))")
+    }
   }
 
   private func unsafe(_ problem: String) -> StorageError {

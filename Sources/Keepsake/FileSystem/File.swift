@@ -4,20 +4,19 @@ internal import KeepsakeLibc
 /// An open file. The descriptor is closed with the last reference and is never inherited through
 /// `exec`.
 package final class File: ReadableFile, Sendable {
-  enum Access {
-    case read
-    case readNoFollow  // an error if the path is a symbolic link
-    case readWrite
-    case readWriteNoFollow
-    case create  // a new file; an error if there is one already
-    case createOrOpen
+  struct Access: Equatable {
+    fileprivate let flags: Int32
 
-    fileprivate var mayCreate: Bool {
-      switch self {
-      case .create, .createOrOpen: true
-      case .read, .readNoFollow, .readWrite, .readWriteNoFollow: false
-      }
-    }
+    static var read: Access { Access(flags: O_RDONLY) }
+    /// An error if the path is a symbolic link.
+    static var readNoFollow: Access { Access(flags: O_RDONLY | O_NOFOLLOW) }
+    // What is printed while the file has the number of a closed standard stream goes to its end.
+    static var readWrite: Access { Access(flags: O_RDWR | O_APPEND) }
+    static var readWriteNoFollow: Access { Access(flags: O_RDWR | O_NOFOLLOW | O_APPEND) }
+    /// A new file; an error if there is one already.
+    static var create: Access { Access(flags: O_RDWR | O_CREAT | O_EXCL) }
+    // Never through a link: in a shared directory another user may have planted it.
+    static var createOrOpen: Access { Access(flags: O_RDWR | O_CREAT | O_NOFOLLOW) }
   }
 
   let descriptor: Int32
@@ -37,14 +36,14 @@ package final class File: ReadableFile, Sendable {
   ) throws(StorageError) {
     self.init(
       try Self.descriptor(path, suffix: suffix, in: directory, access, mode: mode), path,
-      suffix: suffix, in: directory, isWritable: access != .read && access != .readNoFollow)
+      suffix: suffix, in: directory, isWritable: access.flags & O_RDWR != 0)
   }
 
   private static func descriptor(
     _ path: String, suffix: StaticString, in directory: DirectoryHandle?, _ access: Access,
     mode: UInt32
   ) throws(StorageError) -> Int {
-    if access.mayCreate, ForeignDirectory.isPossible(in: directory),
+    if access.flags & O_CREAT != 0, ForeignDirectory.isPossible(in: directory),
       let parent = try ForeignDirectory(of: path.followed(by: suffix), in: directory)
     {
       return try parent.openFile(access, mode: mode)
@@ -115,17 +114,7 @@ package final class File: ReadableFile, Sendable {
     _ path: String, suffix: StaticString = "", in directory: DirectoryHandle?, _ access: Access,
     mode: UInt32
   ) -> Result<Int, Errno> {
-    let flags: Int32 =
-      switch access {
-      case .read: O_RDONLY
-      case .readNoFollow: O_RDONLY | O_NOFOLLOW
-      // What is printed while the file has the number of a closed standard stream goes to its end.
-      case .readWrite: O_RDWR | O_APPEND
-      case .readWriteNoFollow: O_RDWR | O_NOFOLLOW | O_APPEND
-      case .create: O_RDWR | O_CREAT | O_EXCL
-      // Never through a link: in a shared directory another user may have planted it.
-      case .createOrOpen: O_RDWR | O_CREAT | O_NOFOLLOW
-      }
+    let flags = access.flags
     func open() -> Int {
       path.withCString(endingIn: suffix) { path in
         Int(

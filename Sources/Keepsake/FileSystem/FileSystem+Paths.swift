@@ -14,6 +14,11 @@ extension FileSystem {
     return String(path[path.utf8.index(after: slash)...])
   }
 
+  /// An absolute path and all directories above it.
+  private static func ancestors(of path: String) -> some Sequence<String> {
+    sequence(first: path) { $0 == "/" || !$0.hasPrefix("/") ? nil : parent(of: $0) }
+  }
+
   /// The path itself, or its closest ancestor that exists and can be accessed.
   static func existingPath(_ path: String) throws(StorageError) -> String {
     var path = path
@@ -165,13 +170,10 @@ extension FileSystem {
       0x786F_4256: "vboxsf", 0x5846_5342: "xfs",
     ]
     // The file itself may be missing.
-    var path = path
-    while path.hasPrefix("/") {
+    for path in ancestors(of: path) where path.hasPrefix("/") {
       // On some systems the type is a signed 32-bit number.
       let type = keepsake_file_system_type(path) & 0xFFFF_FFFF
       if type != 0 { return "the file system " + (names[type] ?? "0x" + String(type, radix: 16)) }
-      if path == "/" { break }
-      path = parent(of: path)
     }
     return "the system"
   }
@@ -180,13 +182,10 @@ extension FileSystem {
 
   /// Whether no more files fit on the file system of `path`, however much space there is.
   static func hasNoInodes(at path: String) -> Bool {
-    // The file itself may be missing.
-    var path = path
     var raw = statvfs()
-    while statvfs(path, &raw) != 0 {
-      guard errno == ENOENT, path.hasPrefix("/"), path != "/" else { return false }
-      path = parent(of: path)
-    }
+    // The file itself may be missing.
+    guard ancestors(of: path).contains(where: { statvfs($0, &raw) == 0 || errno != ENOENT })
+    else { return false }
     // Some file systems have as many as there is space for, and report 0 of 0.
     return raw.f_files > 0 && raw.f_favail == 0 && raw.f_bavail > 0
   }

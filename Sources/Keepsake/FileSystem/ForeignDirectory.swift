@@ -72,16 +72,15 @@ struct ForeignDirectory {
   private func createFileIfAbsent(mode: UInt32) throws(StorageError) -> Int? {
     let temporaryName = Self.makeTemporaryName()
     let descriptor = try createFile(temporaryName, .create, mode: mode)
-    do throws(StorageError) {
-      if try FileSystem.create(temporaryName, as: name, in: directory) { return descriptor }
-      try FileSystem.unlink(temporaryName, in: directory)
-    } catch {
-      close(Int32(descriptor))
-      try? FileSystem.unlink(temporaryName, in: directory)
-      throw error
+    var isNamed = false
+    defer {
+      if !isNamed {
+        close(Int32(descriptor))
+        try? FileSystem.unlink(temporaryName, in: directory)
+      }
     }
-    close(Int32(descriptor))
-    return nil
+    isNamed = try FileSystem.create(temporaryName, as: name, in: directory)
+    return isNamed ? descriptor : nil
   }
 
   private func createFile(
@@ -109,29 +108,25 @@ struct ForeignDirectory {
     let path = directory.path(of: temporaryName)
     try systemCall(.mkdir, path) { Int(mkdirat(directory.descriptor, temporaryName, 0o700)) }
       .get(.mkdir, path)
-    do throws(StorageError) {
-      let new = try DirectoryHandle(temporaryName, in: directory)
-      // On some file systems one user owns everything.
-      let owner = try new.status().owner
-      if owner != status.owner {
-        // The user may have put another directory of root's in its place, which is not theirs.
-        guard owner == 0, try new.isEmpty() else { throw notOwnable }
-        try giveToOwner(new.descriptor, path)
+    var isNamed = false
+    defer {
+      if !isNamed {
+        _ = systemCall(.rmdir, path) {
+          Int(unlinkat(directory.descriptor, temporaryName, AT_REMOVEDIR))
+        }
       }
-      try new.setMode(mode)
-      if try FileSystem.create(temporaryName, as: name, in: directory) { return true }
-    } catch {
-      removeDirectory(temporaryName)
-      throw error
     }
-    removeDirectory(temporaryName)
-    return false
-  }
-
-  private func removeDirectory(_ name: String) {
-    _ = systemCall(.rmdir, directory.path(of: name)) {
-      Int(unlinkat(directory.descriptor, name, AT_REMOVEDIR))
+    let new = try DirectoryHandle(temporaryName, in: directory)
+    // On some file systems one user owns everything.
+    let owner = try new.status().owner
+    if owner != status.owner {
+      // The user may have put another directory of root's in its place, which is not theirs.
+      guard owner == 0, try new.isEmpty() else { throw notOwnable }
+      try giveToOwner(new.descriptor, path)
     }
+    try new.setMode(mode)
+    isNamed = try FileSystem.create(temporaryName, as: name, in: directory)
+    return isNamed
   }
 
   // MARK: Owners

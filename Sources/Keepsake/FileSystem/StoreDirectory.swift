@@ -22,13 +22,11 @@ struct StoreDirectory: Sendable {
       try FileSystem.createDirectory(path, durable: durable)
       return Self.privateMode
     }
-    guard let status = try FileSystem.status(path) else {
-      throw StorageError(
-        .notFound, operation: "open", path: path,
-        reason: "the directory chosen for this store does not exist",
-        remedy: "Create the directory with the owner and mode that all its users need.")
-    }
-    return mode(following: status)
+    if let status = try FileSystem.status(path) { return mode(following: status) }
+    throw StorageError(
+      .notFound, operation: "open", path: path,
+      reason: "the directory chosen for this store does not exist",
+      remedy: "Create the directory with the owner and mode that all its users need.")
   }
 
   /// The mode that ``createIfNeeded(durable:)`` returns, without creating anything.

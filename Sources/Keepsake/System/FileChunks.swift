@@ -33,25 +33,12 @@ public struct FileChunks: AsyncSequence, Sendable {
   /// Its `next` throws `CancellationError`, or a ``StorageError`` of code `damaged` if the file was
   /// changed, which for a cache entry is known before the last piece is returned.
   public func makeAsyncIterator() -> some AsyncIteratorProtocol<Data, any Error> {
-    Iterator(source: source, range: range, size: size)
-  }
-
-  /// One pass over the pieces.
-  private struct Iterator: AsyncIteratorProtocol {
-    private let pieces: PieceQueue
-
-    init(source: ChunkSource, range: Range<Int>, size: Int) {
-      let reader = ChunkReader(source, range: range, size: size)
-      let count = range.count / size + (range.count % size > 0 ? 1 : 0)
-      pieces = PieceQueue(count: count) { () throws(StorageError) in try reader.next() }
-    }
-
-    mutating func next() async throws -> Data? { try await pieces.next() }
+    PieceQueue(ChunkReader(source, range: range, size: size))
   }
 }
 
 /// Reads the pieces of one pass.
-private final class ChunkReader: Sendable {
+final class ChunkReader: Sendable {
   private struct Progress {
     var position: Int
     var checksum = StreamChecksum()
@@ -72,9 +59,13 @@ private final class ChunkReader: Sendable {
     progress = Locked(Progress(position: range.lowerBound, isVerified: source.verify == nil))
   }
 
+  /// How many pieces there are.
+  var pieceCount: Int { range.count / size + (range.count % size > 0 ? 1 : 0) }
+
   /// Whether the pass includes all bytes, so that they can be summed as they are read.
   private var isWhole: Bool { range == 0..<source.size }
 
+  /// Called by one thread at a time, and not again once it has thrown.
   func next() throws(StorageError) -> Data {
     do throws(StorageError) {
       return try progress.withLock { progress throws(StorageError) in

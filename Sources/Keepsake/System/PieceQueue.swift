@@ -1,13 +1,13 @@
 internal import FoundationEssentials
 
-/// The pieces of one pass over a file, in order.
+/// Iterates over the pieces of one pass over a file, in order.
 ///
 /// A thread of the library reads a piece ahead of the caller, so that neither has to wait for the
 /// other to wake up. It does so from the second call on: many callers look only at the beginning.
 ///
 /// Threads may use a queue at the same time, but one caller waits at a time.
-final class PieceQueue: Sendable {
-  typealias Piece = Result<Data, StorageError>
+final class PieceQueue: AsyncIteratorProtocol, Sendable {
+  private typealias Piece = Result<Data, StorageError>
 
   private struct State {
     /// How many pieces are not read yet.
@@ -34,22 +34,12 @@ final class PieceQueue: Sendable {
     }
   }
 
-  private enum Next {
-    case piece(Piece)
-    case end
-    case wait
-  }
-
   private let state: Locked<State>
-  private let readNext: @Sendable () throws(StorageError) -> Data
+  private let reader: ChunkReader
 
-  /// - Parameters:
-  ///   - count: How many pieces there are.
-  ///   - readNext: Reads the next piece. It is called by one thread at a time, and not again once
-  ///     it has thrown.
-  init(count: Int, readNext: @escaping @Sendable () throws(StorageError) -> Data) {
-    state = Locked(State(unread: count))
-    self.readNext = readNext
+  init(_ reader: ChunkReader) {
+    state = Locked(State(unread: reader.pieceCount))
+    self.reader = reader
   }
 
   /// The next piece; nil after the last one, and after an error.
@@ -57,18 +47,6 @@ final class PieceQueue: Sendable {
   /// - Throws: `CancellationError`, or what kept the piece from being read.
   func next() async throws -> Data? {
     try Task.checkCancellation()
-    let (next, startsReader) = state.withLock { state -> (Next, Bool) in
-      state.readsAhead = state.hasBegun
-      state.hasBegun = true
-      guard let piece = state.takeReady() else { return (state.unread == 0 ? .end : .wait, false) }
-      return (.piece(piece), state.startsReader())
-    }
-    if startsReader { startReader() }
-    switch next {
-    case .piece(let piece): return try piece.get()
-    case .end: return nil
-    case .wait: break
-    }
     return try await withTaskCancellationHandler {
       try await withCheckedThrowingContinuation { wait($0) }
     } onCancel: {
@@ -84,20 +62,20 @@ final class PieceQueue: Sendable {
     let (result, startsReader) = state.withLock { state -> (Result<Data?, any Error>?, Bool) in
       // Afterwards, the handler finds the caller.
       if Task.isCancelled { return (.failure(CancellationError()), false) }
+      state.readsAhead = state.hasBegun
+      state.hasBegun = true
       if let piece = state.takeReady() { return (Self.result(piece), state.startsReader()) }
       if state.unread == 0 { return (.success(nil), false) }
       state.caller = caller
       return (nil, state.startsReader())
     }
-    if startsReader { startReader() }
+    if startsReader { BlockingWork.start { self.read() } }
     if let result { caller.resume(with: result) }
   }
 
-  private func startReader() { BlockingWork.start { self.read() } }
-
   private func read() {
     while isDue() {
-      let piece = Result { () throws(StorageError) in try readNext() }
+      let piece = Result { () throws(StorageError) in try reader.next() }
       let caller = state.withLock { state -> CheckedContinuation<Data?, any Error>? in
         if case .failure = piece { state.unread = 0 } else { state.unread -= 1 }
         defer { state.caller = nil }

@@ -14,8 +14,4 @@ enum ProcessIdentity {
     #endif
     return CommandLine.arguments.first.map { FileSystem.name(of: $0) } ?? "keepsake"
   }()
-
-  /// Whether this is a test run, whose data must stay apart from the user's. Names and arguments do
-  /// not tell, as any program may have them.
-  static let isTestRunner = ProcessEnvironment.hasTestLibrary
 }

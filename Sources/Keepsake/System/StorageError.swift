@@ -91,57 +91,46 @@ public struct StorageError: Error, Sendable {
   }
 
   /// One reference, so that calls that can throw reserve little space for the error.
-  private let details: Details
+  private var details: Details
 
   private final class Details: Sendable {
+    let values: Values
+    init(_ values: Values) { self.values = values }
+  }
+
+  private struct Values: Sendable {
     let code: Code
-    let severity: Severity
-    let operation: String
-    let key: String?
-    let path: String?
+    var severity = Severity.failure
+    var operation: String
+    var key: String?
+    var path: String?
     let reason: String?
     let remedy: String
     let underlyingError: (any Error)?
-    let suppressedCount: Int
-
-    init(
-      _ code: Code, _ operation: String, _ key: String?, _ path: String?, _ reason: String?,
-      _ remedy: String, _ underlyingError: (any Error)?, _ severity: Severity = .failure,
-      _ suppressedCount: Int = 0
-    ) {
-      self.code = code
-      self.severity = severity
-      self.operation = operation
-      self.key = key
-      self.path = path
-      self.reason = reason
-      self.remedy = remedy
-      self.underlyingError = underlyingError
-      self.suppressedCount = suppressedCount
-    }
+    var suppressedCount = 0
   }
 
   /// The kind of failure.
-  public var code: Code { details.code }
+  public var code: Code { details.values.code }
   /// Whether anything failed. Only errors that are reported can be warnings; a log handler may use
   /// another level for them.
-  public var severity: Severity { details.severity }
+  public var severity: Severity { details.values.severity }
   /// The operation that failed, such as `set` or `rename`. In errors that a facade reports to
   /// ``StorageSystem/onFailure`` it includes the facade's name, such as `Defaults.set`.
-  public var operation: String { details.operation }
+  public var operation: String { details.values.operation }
   /// The key that the operation was given, if any.
-  public var key: String? { details.key }
+  public var key: String? { details.values.key }
   /// The file or directory that the operation was working on, if any.
-  public var path: String? { details.path }
+  public var path: String? { details.values.path }
   /// What to do about it, as a sentence.
-  public var remedy: String { details.remedy }
+  public var remedy: String { details.values.remedy }
   /// The error that caused this one, if any.
-  public var underlyingError: (any Error)? { details.underlyingError }
+  public var underlyingError: (any Error)? { details.values.underlyingError }
   /// In an error that ``StorageSystem/onFailure`` receives, the number of failures that were not
   /// reported since the previous report; otherwise 0.
-  public var suppressedCount: Int { details.suppressedCount }
+  public var suppressedCount: Int { details.values.suppressedCount }
   /// What is wrong, more precisely than ``code``: a short clause.
-  package var reason: String? { details.reason }
+  package var reason: String? { details.values.reason }
 
   /// Creates an error, for a custom ``StorageEngines/Engine``.
   ///
@@ -159,7 +148,10 @@ public struct StorageError: Error, Sendable {
     _ code: Code, operation: String, key: String? = nil, path: String? = nil,
     reason: String? = nil, remedy: String, underlyingError: (any Error)? = nil
   ) {
-    details = Details(code, operation, key, path, reason, remedy, underlyingError)
+    details = Details(
+      Values(
+        code: code, operation: operation, key: key, path: path, reason: reason, remedy: remedy,
+        underlyingError: underlyingError))
   }
 
   /// The same failure, described as a failure of the call that it ended.
@@ -168,16 +160,16 @@ public struct StorageError: Error, Sendable {
   package func inContext(
     of operation: String, key: String? = nil, path: String? = nil
   ) -> StorageError {
-    StorageError(
-      Details(
-        code, operation, key ?? self.key, self.path ?? path, reason, remedy, underlyingError,
-        severity))
+    changed {
+      $0.operation = operation
+      $0.key = key ?? $0.key
+      $0.path = $0.path ?? path
+      $0.suppressedCount = 0
+    }
   }
 
   /// The same description as a warning.
-  package var asWarning: StorageError {
-    StorageError(Details(code, operation, key, path, reason, remedy, underlyingError, .warning))
-  }
+  package var asWarning: StorageError { changed { $0.severity = .warning } }
 
   /// The same failure after a part of the changes was made.
   var withUnknownOutcome: StorageError {
@@ -189,12 +181,16 @@ public struct StorageError: Error, Sendable {
 
   /// The same failure for a report, after failures that were not reported.
   func reported(suppressedCount: Int) -> StorageError {
-    StorageError(
-      Details(
-        code, operation, key, path, reason, remedy, underlyingError, severity, suppressedCount))
+    changed { $0.suppressedCount = suppressedCount }
   }
 
-  private init(_ details: Details) { self.details = details }
+  @inline(never)
+  private func changed(_ change: (inout Values) -> Void) -> StorageError {
+    var (error, values) = (self, details.values)
+    change(&values)
+    error.details = Details(values)
+    return error
+  }
 
   /// The same failure with the facade's name in ``operation``, for reports.
   @inline(never)

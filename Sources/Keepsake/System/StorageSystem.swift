@@ -139,7 +139,9 @@ public enum StorageSystem {
     private let state = Locked(State())
     private let isTestRun: Bool
 
-    init(isTestRun: Bool = ProcessIdentity.isTestRunner) { self.isTestRun = isTestRun }
+    /// - Parameter isTestRun: Whether to keep the data apart from the user's. Names and arguments
+    ///   do not tell, as any program may have them.
+    init(isTestRun: Bool = ProcessEnvironment.hasTestLibrary) { self.isTestRun = isTestRun }
 
     func bootstrap(_ setup: Setup) throws(StorageError) {
       let scope = try state.withLock { state throws(StorageError) -> StorageScope? in
