@@ -7,22 +7,22 @@ package enum BackgroundWork {
   private struct Job {
     let due: ContinuousClock.Instant
     let work: @Sendable () -> Void
-    /// Whether the process waits for it before it exits.
+    /// Whether the process waits for it before it exits. Otherwise a program that runs only for a
+    /// moment, and often, would never finish a compaction.
     var delaysExit = false
-    /// Whether it makes the pending syncs.
-    var isSync = false
   }
 
   private struct State {
-    var generation = ForkGuard.generation
     /// In the order in which they become due.
     var jobs: [Job] = []
     var threadCount = 0
-    /// How many threads run a job that is no sync. It may take long.
-    var occupiedCount = 0
     /// Whether a thread is waiting for the next job to become due; one is enough. A job that is
     /// added wakes it.
     var hasWaitingThread = false
+    /// How many jobs and syncs are running that a normal exit waits for.
+    var unfinishedCount = 0
+    /// The process that the pending syncs belong to.
+    var generation = ForkGuard.generation
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var exitWork: [@Sendable () -> Void] = []
     var hasExitHook = false
@@ -30,14 +30,9 @@ package enum BackgroundWork {
   }
 
   private static let state = Locked(State())
-  /// Enough for work that waits for the disk, however many jobs there are. One more makes syncs,
-  /// which must not wait for other jobs.
+  /// Enough for work that waits for the disk, however many jobs there are.
   private static let maximumThreadCount = 4
   private static let jobIsAdded = Condition()
-
-  /// The number of running jobs that a normal exit waits for. Otherwise a program that runs only
-  /// for a moment, and often, would never finish a compaction.
-  private static let unfinishedCount = Atomic(0)
   private static let maximumExitDelay = Duration.seconds(2)
 
   /// Runs `work` soon, on another thread because the caller may hold a lock that it needs. A forked
@@ -45,7 +40,6 @@ package enum BackgroundWork {
   @inline(never)
   package static func run(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
-    unfinishedCount.add(1, ordering: .sequentiallyConsistent)
     add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
   }
 
@@ -66,6 +60,8 @@ package enum BackgroundWork {
       state.exitWork.append(work)
     }
   }
+
+  // MARK: Syncs
 
   private static let syncDelay = Duration.seconds(1)
 
@@ -89,7 +85,7 @@ package enum BackgroundWork {
     }
     if ForkGuard.isForkedChild {
       syncNow()
-    } else if isFirst, !add(Job(due: .now + syncDelay, work: { syncNow() }, isSync: true)) {
+    } else if isFirst, !startSyncThread() {
       syncNow()
       return state.withLock { state in
         defer { state.isShortageReported = true }
@@ -99,16 +95,23 @@ package enum BackgroundWork {
     return false
   }
 
+  /// A thread of its own: the syncs must not wait for jobs, which may take long.
+  private static func startSyncThread() -> Bool {
+    BackgroundThread.start(.maintenance) {
+      BackgroundThread.sleep(for: syncDelay)
+      syncNow()
+    }
+  }
+
   private static func syncNow() {
     let pending = state.withLock { state in
-      state.jobs.removeAll { $0.isSync }
       // From here on the exit hook does not see them in the list, so it must wait for them.
-      unfinishedCount.add(1, ordering: .sequentiallyConsistent)
+      state.unfinishedCount += 1
       defer { state.pendingSyncs = [] }
       return state.pendingSyncs
     }
-    defer { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
     for (sync, _) in pending { sync() }
+    state.withLock { $0.unfinishedCount -= 1 }
   }
 
   // MARK: Threads
@@ -117,30 +120,23 @@ package enum BackgroundWork {
   ///
   /// Without a thread, the job waits until a later call can start one. It does not run on the
   /// caller's thread, which may hold a lock that it needs.
-  ///
-  /// - Returns: Whether a thread is not occupied. Such a thread makes the queued syncs, at the
-  ///   latest before it becomes occupied.
-  @discardableResult private static func add(_ job: Job) -> Bool {
+  private static func add(_ job: Job) {
     state.withLock { state in
       installExitHook(&state)
       let index = state.jobs.lastIndex { $0.due <= job.due }.map { $0 + 1 } ?? 0
       state.jobs.insert(job, at: index)
       state.hasWaitingThread = false
       jobIsAdded.signal()
-      if state.threadCount < maximumThreadCount + (job.isSync ? 1 : 0) { startThread(&state) }
-      return state.threadCount > state.occupiedCount
+      if state.threadCount < maximumThreadCount,
+        BackgroundThread.start(.maintenance, { runJobs() })
+      {
+        state.threadCount += 1
+      }
     }
   }
 
-  /// Starts a thread under the lock, so that no other thread counts on one that does not start.
-  @discardableResult private static func startThread(_ state: inout State) -> Bool {
-    let isStarted = BackgroundThread.start(.maintenance) { runJobs() }
-    if isStarted { state.threadCount += 1 }
-    return isStarted
-  }
-
   private enum Step {
-    case run(Job, syncsFirst: Bool)
+    case run(Job)
     case wait(Duration)
     case end
   }
@@ -148,11 +144,9 @@ package enum BackgroundWork {
   private static func runJobs() {
     while true {
       switch state.withLock({ nextStep(&$0) }) {
-      case .run(let job, let syncsFirst):
-        if syncsFirst { syncNow() }
+      case .run(let job):
         job.work()
-        if job.delaysExit { unfinishedCount.subtract(1, ordering: .sequentiallyConsistent) }
-        if !job.isSync { state.withLock { $0.occupiedCount -= 1 } }
+        if job.delaysExit { state.withLock { $0.unfinishedCount -= 1 } }
       case .wait(let pause):
         state.wait(for: jobIsAdded, timeout: pause) { state, isTimedOut -> Void? in
           if !isTimedOut, state.hasWaitingThread { return nil }
@@ -165,21 +159,16 @@ package enum BackgroundWork {
   }
 
   private static func nextStep(_ state: inout State) -> Step {
-    let now = ContinuousClock.now
-    let onlySyncs = state.occupiedCount >= maximumThreadCount
-    let first = state.jobs.firstIndex { !onlySyncs || $0.isSync }
-    if let first, state.jobs[first].due <= now {
-      let job = state.jobs.remove(at: first)
-      if job.isSync { return .run(job, syncsFirst: false) }
-      state.occupiedCount += 1
-      // The queued syncs must not wait until one of the jobs ends.
-      let needsThread =
-        state.occupiedCount == state.threadCount && state.jobs.contains { $0.isSync }
-      return .run(job, syncsFirst: needsThread && !startThread(&state))
-    }
-    if let first, !state.hasWaitingThread {
-      state.hasWaitingThread = true
-      return .wait(state.jobs[first].due - now)
+    if let first = state.jobs.first {
+      let pause = first.due - .now
+      if pause <= .zero {
+        if first.delaysExit { state.unfinishedCount += 1 }
+        return .run(state.jobs.removeFirst())
+      }
+      if !state.hasWaitingThread {
+        state.hasWaitingThread = true
+        return .wait(pause)
+      }
     }
     state.threadCount -= 1
     return .end
@@ -222,10 +211,9 @@ package enum BackgroundWork {
   }
 
   private static var hasUnfinishedWork: Bool {
-    // Without a thread, jobs that are waiting will not be run.
-    let waitingCount = state.withLockIfAvailable { state in
-      state.threadCount > 0 ? 0 : state.jobs.count { $0.delaysExit }
-    }
-    return unfinishedCount.load(ordering: .sequentiallyConsistent) > waitingCount ?? 0
+    state.withLockIfAvailable { state in
+      // Without a thread, jobs that are waiting will not be run.
+      state.unfinishedCount > 0 || state.threadCount > 0 && state.jobs.contains(where: \.delaysExit)
+    } ?? true
   }
 }
