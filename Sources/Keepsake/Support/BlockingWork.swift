@@ -1,6 +1,6 @@
 /// Work that waits for the disk, on threads other than those that tasks share.
 package enum BlockingWork {
-  static let pool = WorkerPool()
+  package static let pool = WorkerPool()
 
   /// How many jobs are around the calling code, which is also known to the tasks that they create.
   @TaskLocal private static var depth = 0
@@ -8,9 +8,7 @@ package enum BlockingWork {
   /// Runs `work` soon, on another thread. A forked child, which has none, runs it at once.
   package static func start(_ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
-    pool.submit(
-      WorkerPool.Job(
-        id: pool.makeID(), depth: depth, work: carryingTaskLocals(work), onCancel: {}))
+    pool.submit(WorkerPool.Job(depth: depth, carryingTaskLocals(work)))
   }
 
   /// Runs `body` on another thread, in a task that has the task-local values of the calling task
@@ -19,13 +17,7 @@ package enum BlockingWork {
   /// - Throws: What `body` throws, or `CancellationError` if the task was cancelled before `body`
   ///   started.
   package static func run<R>(
-    _ body: sending @escaping () throws -> sending R
-  ) async throws -> sending R {
-    try await run(on: pool, body)
-  }
-
-  static func run<R>(
-    on pool: WorkerPool, _ body: sending @escaping () throws -> sending R
+    on pool: WorkerPool = pool, _ body: sending @escaping () throws -> sending R
   ) async throws -> sending R {
     try Task.checkCancellation()
     // Safe: `body` is passed on here and not used again.
@@ -59,21 +51,23 @@ private struct Transferred<Value>: @unchecked Sendable {
 /// Runs one task that never suspends, as a job of a pool.
 private final class JobExecutor: TaskExecutor {
   private let pool: WorkerPool
-  private let id: WorkerPool.JobID
   private let depth: Int
+  private let job = Locked<WorkerPool.Job?>(nil)
 
   init(_ pool: WorkerPool, depth: Int) {
     self.pool = pool
-    id = pool.makeID()
     self.depth = depth
   }
 
-  func enqueue(_ job: consuming ExecutorJob) {
-    let job = UnownedJob(job)
-    let work: @Sendable () -> Void = { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
-    pool.submit(WorkerPool.Job(id: id, depth: depth, work: work, onCancel: work))
+  func enqueue(_ task: consuming ExecutorJob) {
+    let task = UnownedJob(task)
+    let job = WorkerPool.Job(depth: depth) {
+      task.runSynchronously(on: self.asUnownedTaskExecutor())
+    }
+    self.job.withLock { $0 = job }
+    pool.submit(job)
   }
 
   /// Runs the task at once if it is still queued, for it to find that it was cancelled.
-  func cancel() { pool.cancel(id) }
+  func cancel() { job.withLock { $0 }?.run() }
 }

@@ -11,16 +11,28 @@
 ///
 /// A job may block its thread until a job that it submitted has ended. Such a nested job does not
 /// count against the bound of the jobs that may wait for it, or they would wait for each other.
-final class WorkerPool: Sendable {
-  typealias JobID = UInt64
-
-  struct Job: Sendable {
-    let id: JobID
+package final class WorkerPool: Sendable {
+  /// Work that runs once, however many threads try.
+  final class Job: Sendable {
     /// How many jobs are, one inside the other, around the one that is submitted.
     let depth: Int
-    let work: @Sendable () -> Void
-    /// Runs instead of `work` if the job is cancelled before it has started.
-    let onCancel: @Sendable () -> Void
+    private let work: Locked<(@Sendable () -> Void)?>
+
+    init(depth: Int, _ work: @escaping @Sendable () -> Void) {
+      self.depth = depth
+      self.work = Locked(work)
+    }
+
+    var hasStarted: Bool { work.withLock { $0 == nil } }
+
+    /// Runs the work, unless that has started.
+    func run() {
+      let work = work.withLock { work in
+        defer { work = nil }
+        return work
+      }
+      work?()
+    }
   }
 
   /// One thread.
@@ -30,16 +42,10 @@ final class WorkerPool: Sendable {
   }
 
   private enum Step {
-    case run(Job, Helper?)
+    case run(Job)
     /// Determine which of these threads wait.
-    case check([Int32])
+    case check(Set<Int32>)
     case end
-  }
-
-  /// The thread that must look at the queue next.
-  private enum Helper {
-    case idle(Worker)
-    case new
   }
 
   /// Jobs that are nested more deeply count as nested this deeply.
@@ -56,44 +62,33 @@ final class WorkerPool: Sendable {
     self.idleTime = idleTime
   }
 
-  func makeID() -> JobID {
-    state.withLock { state in
-      state.lastID += 1
-      return state.lastID
-    }
-  }
-
   /// Runs a job soon; before it returns if there is no thread for it.
   func submit(_ job: Job) {
-    let helper = state.withLock { state in
-      state.append(job)
-      return state.helper()
+    let willBeRun = state.withLock { state in
+      state.queues[job.depth].append(job)
+      // Running jobs that are less deeply nested may wait for this one.
+      return callHelper(&state) || state.threadCount > state.running.count
+        || state.runningCounts[job.depth...].contains { $0 > 0 }
     }
-    guard !call(helper) else { return }
-    state.withLock { $0.takeJobWithoutThread(job) }?.work()
-  }
-
-  /// Cancels a job that has not started; does nothing if it has.
-  func cancel(_ id: JobID) {
-    state.withLock { $0.pending.removeValue(forKey: id) }?.onCancel()
+    if !willBeRun { job.run() }
   }
 
   /// For tests.
   var threadCount: Int { state.withLock { $0.threadCount } }
-  var pendingCount: Int { state.withLock { $0.pending.count } }
+  var pendingCount: Int { state.withLock { $0.queues.reduce(0) { $0 + $1.pendingCount } } }
 
   // MARK: Threads
 
-  /// Makes a thread look at the queue; false if the system cannot create it.
-  private func call(_ helper: Helper?) -> Bool {
-    switch helper {
-    case .idle(let worker):
+  /// Makes a thread look at the queue if one should, besides those that do; false if the system
+  /// cannot create it.
+  @discardableResult private func callHelper(_ state: inout State) -> Bool {
+    guard let depth = state.nextDepth, state.running.count < state.allowance || !state.isChecking
+    else { return true }
+    if let worker = state.idle.popLast() {
       worker.wakeUp.signal()
-    case .new:
-      if BackgroundThread.start(.work, { [self] in runJobs() }) { return true }
-      state.withLock { $0.threadCount -= 1 }
-      return false
-    case nil: break
+    } else if state.threadCount < state.bound * (depth + 1) {
+      guard BackgroundThread.start(.work, { [self] in runJobs() }) else { return false }
+      state.threadCount += 1
     }
     return true
   }
@@ -102,14 +97,15 @@ final class WorkerPool: Sendable {
     let worker = Worker()
     while true {
       let step = state.wait(for: worker.wakeUp, timeout: idleTime) { state, isTimedOut in
-        state.nextStep(of: worker, isTimedOut: isTimedOut)
+        nextStep(of: worker, &state, isTimedOut: isTimedOut)
       }
       switch step {
-      case .run(let job, let helper):
-        // A job that gets no thread now is run by one of those that there are.
-        _ = call(helper)
-        job.work()
-        state.withLock { $0.finish(job, worker) }
+      case .run(let job):
+        job.run()
+        state.withLock { state in
+          state.running.remove(worker.threadID)
+          state.runningCounts[job.depth] -= 1
+        }
       case .check(let threads):
         check(threads)
       case .end: return
@@ -117,10 +113,38 @@ final class WorkerPool: Sendable {
     }
   }
 
+  /// What a worker does next; nil if it waits.
+  private func nextStep(of worker: Worker, _ state: inout State, isTimedOut: Bool) -> Step? {
+    state.idle.removeAll { $0 === worker }
+    if let depth = state.nextDepth {
+      let isAllowed = state.running.count < state.allowance
+      if isAllowed && (state.isChecking || !state.isAllowanceOutdated),
+        let job = state.queues[depth].popFirst()
+      {
+        state.running.insert(worker.threadID)
+        state.runningCounts[depth] += 1
+        state.lastStart = CoarseClock.now
+        // A job that gets no thread now is run by one of those that there are.
+        callHelper(&state)
+        return .run(job)
+      }
+      if !state.isChecking {
+        state.isChecking = true
+        return .check(state.running)
+      }
+    }
+    if isTimedOut {
+      state.threadCount -= 1
+      return .end
+    }
+    state.idle.append(worker)
+    return nil
+  }
+
   private static let checkInterval = Duration.milliseconds(2)
 
   /// Determines how many jobs may run. If no more than are running now, waits a moment.
-  private func check(_ threads: [Int32]) {
+  private func check(_ threads: Set<Int32>) {
     let count = BackgroundThread.runnableCount(threads, upTo: BackgroundThread.processorCount)
     let isOccupied = state.withLock { state in
       state.setAllowance(runnableCount: count)
@@ -134,15 +158,14 @@ final class WorkerPool: Sendable {
 
   private struct State: Sendable {
     let bound: Int
-    var lastID: JobID = 0
-    var pending: [JobID: Job] = [:]
-    /// By depth. They also have the jobs that were cancelled.
+    /// By depth. They also have jobs that were cancelled.
     var queues = [JobQueue](repeating: JobQueue(), count: maximumDepth + 1)
     var threadCount = 0
     /// The threads that wait for work. The last one waits for the shortest time.
     var idle: [Worker] = []
-    /// The depth of the job of each thread that has one.
-    var running: [ObjectIdentifier: (thread: Int32, depth: Int)] = [:]
+    /// The threads that have a job.
+    var running: Set<Int32> = []
+    /// By depth.
     var runningCounts = [Int](repeating: 0, count: maximumDepth + 1)
     /// How many jobs may run.
     var allowance = BackgroundThread.processorCount
@@ -153,74 +176,10 @@ final class WorkerPool: Sendable {
 
     init(bound: Int) { self.bound = bound }
 
-    mutating func append(_ job: Job) {
-      pending[job.id] = job
-      queues[job.depth].append(job.id)
-    }
-
-    /// What a worker does next; nil if it waits.
-    mutating func nextStep(of worker: Worker, isTimedOut: Bool) -> Step? {
-      idle.removeAll { $0 === worker }
-      if let depth = nextDepth() {
-        let isAllowed = running.count < allowance
-        if isAllowed && (isChecking || !isAllowanceOutdated), let job = takeJob(depth) {
-          running[ObjectIdentifier(worker)] = (worker.threadID, depth)
-          runningCounts[depth] += 1
-          lastStart = CoarseClock.now
-          return .run(job, helper())
-        }
-        if !isChecking {
-          isChecking = true
-          return .check(running.values.map(\.thread))
-        }
-      }
-      if isTimedOut {
-        threadCount -= 1
-        return .end
-      }
-      idle.append(worker)
-      return nil
-    }
-
-    mutating func finish(_ job: Job, _ worker: Worker) {
-      running[ObjectIdentifier(worker)] = nil
-      runningCounts[job.depth] -= 1
-    }
-
-    /// The thread that should look at the queue now, besides those that do.
-    mutating func helper() -> Helper? {
-      guard let depth = nextDepth(), running.count < allowance || !isChecking else { return nil }
-      if let worker = idle.popLast() { return .idle(worker) }
-      guard threadCount < bound * (depth + 1) else { return nil }
-      threadCount += 1
-      return .new
-    }
-
     /// The depth of the next job that the bound admits: a job that another one may wait for is
     /// first.
-    private mutating func nextDepth() -> Int? {
-      if pending.isEmpty { return nil }
-      for depth in queues.indices.reversed() where runningCounts[depth] < bound {
-        while let id = queues[depth].first {
-          if pending[id] != nil { return depth }
-          queues[depth].removeFirst()
-        }
-      }
-      return nil
-    }
-
-    private mutating func takeJob(_ depth: Int) -> Job? {
-      guard let id = queues[depth].first else { return nil }
-      queues[depth].removeFirst()
-      return pending.removeValue(forKey: id)
-    }
-
-    /// Takes a job back for which no thread could be started; nil if another thread will run it.
-    mutating func takeJobWithoutThread(_ job: Job) -> Job? {
-      // Running jobs that are less deeply nested may wait for this one.
-      let willBeRun =
-        threadCount > running.count || runningCounts[job.depth...].contains { $0 > 0 }
-      return willBeRun ? nil : pending.removeValue(forKey: job.id)
+    var nextDepth: Int? {
+      queues.indices.last { depth in runningCounts[depth] < bound && !queues[depth].isEmpty }
     }
 
     // MARK: The allowance
@@ -229,7 +188,7 @@ final class WorkerPool: Sendable {
     private static let maximumStall: Int64 = 100_000_000
 
     /// Whether threads that were waiting when the allowance was set may be running by now.
-    private var isAllowanceOutdated: Bool {
+    var isAllowanceOutdated: Bool {
       running.count >= BackgroundThread.processorCount
         && CoarseClock.now - lastCheck > Self.maximumAge
     }
@@ -249,19 +208,24 @@ final class WorkerPool: Sendable {
   }
 }
 
-/// Job identifiers, first in, first out.
+/// Jobs, first in, first out.
 private struct JobQueue: Sendable {
-  private var ids: [WorkerPool.JobID] = []
+  private var jobs: [WorkerPool.Job] = []
   private var start = 0
 
-  var first: WorkerPool.JobID? { start < ids.count ? ids[start] : nil }
+  var isEmpty: Bool { start == jobs.count }
+  var pendingCount: Int { jobs[start...].count { !$0.hasStarted } }
 
-  mutating func append(_ id: WorkerPool.JobID) { ids.append(id) }
+  mutating func append(_ job: WorkerPool.Job) { jobs.append(job) }
 
-  mutating func removeFirst() {
+  mutating func popFirst() -> WorkerPool.Job? {
+    if isEmpty { return nil }
+    let job = jobs[start]
     start += 1
-    guard start == ids.count || start >= 64 && 2 * start >= ids.count else { return }
-    ids.removeFirst(start)
-    start = 0
+    if start == jobs.count || start >= 64 && 2 * start >= jobs.count {
+      jobs.removeFirst(start)
+      start = 0
+    }
+    return job
   }
 }

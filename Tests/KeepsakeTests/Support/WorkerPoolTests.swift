@@ -9,7 +9,7 @@ import Testing
     let (pool, gate) = (WorkerPool(), ThreadGate())
     let running = Locked(0)
     for _ in 0..<70 {
-      pool.submit { _ in
+      pool.submit {
         running.withLock { $0 += 1 }
         gate.wait()
         running.withLock { $0 -= 1 }
@@ -26,8 +26,8 @@ import Testing
   @Test func jobsStartInTheOrderOfTheirSubmission() async throws {
     let (pool, gate) = (WorkerPool(bound: 1), ThreadGate())
     let order = Locked<[Int]>([])
-    pool.submit { _ in gate.wait() }
-    for number in 0..<200 { pool.submit { _ in order.withLock { $0.append(number) } } }
+    pool.submit { gate.wait() }
+    for number in 0..<200 { pool.submit { order.withLock { $0.append(number) } } }
     gate.open()
     try await eventually("all have run") { order.withLock { $0.count } == 200 }
     #expect(order.withLock { $0 } == Array(0..<200))
@@ -38,10 +38,10 @@ import Testing
     let pool = WorkerPool(bound: 3)
     let ended = Locked(0)
     for _ in 0..<9 {
-      pool.submit { _ in
+      pool.submit {
         let (outer, inner) = (ThreadGate(), ThreadGate())
-        pool.submit(depth: 1) { _ in
-          pool.submit(depth: 2) { _ in inner.open() }
+        pool.submit(depth: 1) {
+          pool.submit(depth: 2) { inner.open() }
           inner.wait()
           outer.open()
         }
@@ -58,7 +58,7 @@ import Testing
     let pool = WorkerPool()
     let counts = Locked((running: 0, most: 0, ended: 0))
     for _ in 0..<60 {
-      pool.submit { _ in
+      pool.submit {
         counts.withLock {
           $0.running += 1
           $0.most = max($0.most, $0.running)
@@ -80,7 +80,7 @@ import Testing
     let (pool, gate) = (WorkerPool(idleTime: .milliseconds(10)), ThreadGate())
     let names = Locked<[String]>([])
     for _ in 0..<20 {
-      pool.submit { _ in
+      pool.submit {
         let name = threadName()
         names.withLock { $0.append(name) }
         gate.wait()
@@ -96,7 +96,7 @@ import Testing
     #expect(names.withLock { Set($0) } == ["keepsake-io"])
     // The next job gets a new one.
     let isDone = Locked(false)
-    pool.submit { _ in isDone.withLock { $0 = true } }
+    pool.submit { isDone.withLock { $0 = true } }
     try await eventually("it has run") { isDone.withLock { $0 } }
   }
 
@@ -160,19 +160,19 @@ import Testing
       let gate = ThreadGate()
       try withoutNewThreads {
         // There is no thread that could do it later.
-        pool.submit { _ in done.withLock { $0.append(1) } }
+        pool.submit { done.withLock { $0.append(1) } }
         #expect(done.withLock { $0 } == [1] && pool.threadCount == 0)
       }
-      pool.submit { _ in
+      pool.submit {
         done.withLock { $0.append(0) }
         gate.wait()
       }
       try await eventually("it has started") { done.withLock { $0 } == [1, 0] }
       try withoutNewThreads {
         // The thread that waits at the gate does it, unless that may wait for it.
-        pool.submit { _ in done.withLock { $0.append(2) } }
+        pool.submit { done.withLock { $0.append(2) } }
         #expect(done.withLock { $0 } == [1, 0])
-        pool.submit(depth: 1) { _ in done.withLock { $0.append(3) } }
+        pool.submit(depth: 1) { done.withLock { $0.append(3) } }
         #expect(done.withLock { $0 } == [1, 0, 3])
       }
       gate.open()
@@ -182,9 +182,8 @@ import Testing
 }
 
 extension WorkerPool {
-  fileprivate func submit(depth: Int = 0, _ work: @escaping @Sendable (JobID) -> Void) {
-    let id = makeID()
-    submit(Job(id: id, depth: depth, work: { work(id) }, onCancel: {}))
+  fileprivate func submit(depth: Int = 0, _ work: @escaping @Sendable () -> Void) {
+    submit(Job(depth: depth, work))
   }
 }
 
