@@ -48,24 +48,32 @@ final class OpenCache: Sendable {
     let lock = Locked(())
   }
 
+  /// Opens the directory of a cache.
   init(
-    paths: CachePaths, directory: DirectoryHandle, rules: EntryName.Rules, blockSize: Int,
-    ledger: CacheLedger?, epoch: UInt64?, token: UInt64, directoryMode: UInt32, timeout: Duration,
+    at paths: CachePaths, _ ledger: CacheLedger?, mode: UInt32, timeout: Duration,
     counts: CacheCounts
   ) throws(StorageError) {
     self.paths = paths
-    self.directory = directory
-    self.rules = rules
-    self.blockSize = blockSize
     self.ledger = ledger
-    self.epoch = epoch
-    self.token = token
+    directoryMode = mode
+    self.timeout = timeout
+    self.counts = counts
+    // Read before the directory is opened, so that a cache that is replaced in the meantime is
+    // opened again. This needs no lock, because emptying a cache keeps its directory.
+    epoch = ledger?.epoch
+    directory = try DirectoryHandle(paths.directory)
+    let limits = try FileSystem.limits(at: paths.directory)
+    blockSize = limits.blockSize
+    let tag = try FileSystem.status(CachePaths.tagName, in: directory)
+    let lowercased = try FileSystem.status(CachePaths.tagName.lowercased(), in: directory)
+    rules = EntryName.Rules(
+      ignoresCase: tag.flatMap { tag in lowercased.map { $0.isSameFile(as: tag) } } ?? false,
+      longestName: limits.nameLength - Sidecar.suffix.utf8.count)
+    token = UInt64.random(in: .min ... .max)
+    try ledger?.file.lock(bytes: CacheLedger.Byte.process(token), Wait(timeout: timeout))
     let digits = String(token, radix: 16)
     temporaryPrefix = Array(
       (".\(String(repeating: "0", count: 16 - digits.utf8.count))\(digits)-").utf8)
-    self.directoryMode = directoryMode
-    self.timeout = timeout
-    self.counts = counts
     status = try directory.keep()
     lastCheck = Atomic(CoarseClock.now)
   }

@@ -86,19 +86,24 @@ struct Sidecar: Equatable, Sendable {
     }
   }
 
-  init(
-    kind: Payload.Kind?, expiry: StoredExpiry, size: Int, modified: Int64, checksum: UInt64,
-    created: Int64, details: EntryDetails? = nil
-  ) {
-    self.kind = kind
-    self.expiry = expiry
-    self.size = size
-    self.modified = modified
-    self.checksum = checksum
-    self.created = created
-    self.details = details
+  /// The checksum of all other bytes of a record.
+  private static func sum(_ record: UnsafeRawBufferPointer) -> UInt64 {
+    let head: UInt64 = record.number(at: 0)
+    return Checksum.sum(UnsafeRawBufferPointer(rebasing: record[16...]), seed: head)
   }
 
+  /// Whether this is the sidecar of the payload that has this status.
+  func belongs(to payload: FileStatus) -> Bool {
+    size == payload.size && modified == payload.modified && kind != nil
+  }
+
+  /// The same if the file system stores nanoseconds; otherwise only the checksum can tell.
+  func fits(_ payload: FileStatus) -> Bool {
+    kind != nil && size == payload.size && (modified == payload.modified || modified == 0)
+  }
+}
+
+extension Sidecar {
   /// Parses a record without its key.
   ///
   /// - Parameter record: All bytes of the record.
@@ -124,22 +129,6 @@ struct Sidecar: Equatable, Sendable {
       let details = EntryDetails(UnsafeRawBufferPointer(rebasing: record.suffix(detailsLength)))
     else { throw .damaged }
     if !details.isEmpty { self.details = details }
-  }
-
-  /// The checksum of all other bytes of a record.
-  private static func sum(_ record: UnsafeRawBufferPointer) -> UInt64 {
-    let head: UInt64 = record.number(at: 0)
-    return Checksum.sum(UnsafeRawBufferPointer(rebasing: record[16...]), seed: head)
-  }
-
-  /// Whether this is the sidecar of the payload that has this status.
-  func belongs(to payload: FileStatus) -> Bool {
-    size == payload.size && modified == payload.modified && kind != nil
-  }
-
-  /// The same if the file system stores nanoseconds; otherwise only the checksum can tell.
-  func fits(_ payload: FileStatus) -> Bool {
-    kind != nil && size == payload.size && (modified == payload.modified || modified == 0)
   }
 }
 

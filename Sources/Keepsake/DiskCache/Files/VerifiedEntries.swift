@@ -67,12 +67,9 @@ package struct PresentEntry: Equatable, Sendable {
   package let stamp: EntryStamp?
   /// nil also if it was not read.
   package let version: EntryVersion?
+}
 
-  init(stamp: EntryStamp?, version: EntryVersion?) {
-    self.stamp = stamp
-    self.version = version
-  }
-
+extension PresentEntry {
   init(_ entry: VerifiedEntry, version: EntryVersion? = nil) {
     self.init(stamp: EntryStamp(entry), version: version)
   }
