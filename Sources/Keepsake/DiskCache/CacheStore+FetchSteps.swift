@@ -148,7 +148,7 @@ extension DiskCache.Store {
     isolation: isolated (any Actor)?, _ produce: Producer<T>
   ) async throws -> DiskCache.CachedValue<T>? {
     let fetches = InFlightFetches.shared
-    let turn = sharedEngine.map { $0.makeTurn(key) }
+    let turn = (try? engine)?.makeTurn(key)
     defer { turn?.end() }
     var old = stale
     try Task.checkCancellation()

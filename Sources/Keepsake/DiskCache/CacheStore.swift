@@ -20,19 +20,7 @@ extension DiskCache {
     /// The name of this cache.
     public let name: Name
 
-    private struct Engines: Sendable {
-      let engine: Result<any CacheEngine, StorageError>
-      /// The engine of a cache that machines share; nil for other caches.
-      let shared: (any SharedCacheEngine)?
-
-      init(for name: Name, in scope: StorageScope) {
-        scope.configure(firstUse: "the cache \(name.description.debugDescription)")
-        engine = Result { () throws(StorageError) in try Store.makeEngine(for: name, in: scope) }
-        shared = (try? engine.get()) as? any SharedCacheEngine
-      }
-    }
-
-    private let engines: FirstUse<Engines>
+    private let firstUse: FirstUse<Result<any CacheEngine, StorageError>>
     /// The limit that was set before the first use, until it is applied.
     private let earlyLimit = Locked<Int??>(nil)
     private let scope: StorageScope
@@ -41,15 +29,18 @@ extension DiskCache {
     init(name: Name, scope: StorageScope) {
       self.name = name
       self.scope = scope
-      engines =
+      let make = { @Sendable in
+        Result { () throws(StorageError) in try Self.makeEngine(for: name, in: scope) }
+      }
+      firstUse =
         scope.isConfigured
-        ? FirstUse(Engines(for: name, in: scope))
-        : FirstUse(make: { StorageScope.inProcess { Engines(for: name, in: scope) } })
+        ? FirstUse(make()) : FirstUse(make: { StorageScope.inProcess { make() } })
     }
 
     private static func makeEngine(
       for name: Name, in scope: StorageScope
     ) throws(StorageError) -> any CacheEngine {
+      scope.configure(firstUse: "the cache \(name.description.debugDescription)")
       if case .memory = name.location { return MemoryCache() }
       var parent = try name.directory(in: scope.finder, .cache)
       if !parent.isCallerOwned {
@@ -66,11 +57,8 @@ extension DiskCache {
     /// Throws if the cache has no directory, for example because the user has no home directory.
     @inline(__always)
     var engine: any CacheEngine {
-      get throws(StorageError) { try engines.map { $0.engine }.get() }
+      get throws(StorageError) { try firstUse.map { $0 }.get() }
     }
-
-    /// The engine of a cache that machines share; nil for other caches.
-    var sharedEngine: (any SharedCacheEngine)? { engines.value.shared }
 
     /// Hands a failure to the handler of the scope that made this store.
     @usableFromInline
@@ -91,7 +79,7 @@ extension DiskCache {
     /// that alone exceeds the limit is refused. Other processes' reads may be recorded up to ten
     /// minutes late.
     public var sizeLimit: Int? {
-      get { earlyLimit.withLock { $0 } ?? (engines.isMade ? (try? engine)?.sizeLimit : nil) }
+      get { earlyLimit.withLock { $0 } ?? (firstUse.isMade ? (try? engine)?.sizeLimit : nil) }
       set {
         if scope.isConfigured {
           (try? engine)?.sizeLimit = newValue
@@ -113,7 +101,7 @@ extension DiskCache {
 
     /// Hits, misses, coalesced fetches, evictions and damaged entries since this process started.
     public var statistics: Statistics {
-      engines.isMade ? (try? engine)?.counts.current ?? Statistics() : Statistics()
+      firstUse.isMade ? (try? engine)?.counts.current ?? Statistics() : Statistics()
     }
   }
 }
@@ -299,11 +287,7 @@ extension DiskCache.Store {
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       guard let value, let stored = try Codec.encode(value) else { return try remove(key) }
-      if keptFor == nil, tags.isEmpty {
-        try write(stored, forKey: key, expiry, durable: durable)
-      } else {
-        try write(stored, forKey: key, expiry, keptFor, tags, durable: durable)
-      }
+      try write(stored, forKey: key, expiry, keptFor, tags, durable: durable)
     }
   }
 
@@ -332,20 +316,14 @@ extension DiskCache.Store {
 
   @usableFromInline
   func write(
-    _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, durable: Bool
-  ) throws(StorageError) {
-    try write(value, forKey: key, expiry, nil, durable: durable) { commit throws(StorageError) in
-      try invalidateFetch(of: key, after: commit)
-    }
-  }
-
-  @usableFromInline
-  func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry, _ keptFor: Duration?,
     _ tags: [String: String], durable: Bool
   ) throws(StorageError) {
-    try EntryDetails.check(tags, path: directoryPath)
-    let details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
+    var details: EntryDetails?
+    if keptFor != nil || !tags.isEmpty {
+      try EntryDetails.check(tags, path: directoryPath)
+      details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
+    }
     try write(value, forKey: key, expiry, details, durable: durable) {
       commit throws(StorageError) in
       try invalidateFetch(of: key, after: commit)

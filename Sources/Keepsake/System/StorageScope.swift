@@ -197,7 +197,7 @@ final class StorageScope: Sendable {
   func sharedEngine(
     over files: FileCache, of cache: DiskCache.Name,
     onFailure: @escaping @Sendable (StorageError) -> Void
-  ) -> (any SharedCacheEngine)? {
+  ) -> (any CacheEngine)? {
     guard cache.givenName != nil, let backing = backing as? any CacheBacking else { return nil }
     return backing.cacheEngine(over: files, of: cache, app: finder.app, onFailure: onFailure)
   }

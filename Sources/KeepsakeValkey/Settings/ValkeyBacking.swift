@@ -182,7 +182,7 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
   package func cacheEngine(
     over files: FileCache, of cache: DiskCache.Name, app: String,
     onFailure: @escaping @Sendable (StorageError) -> Void
-  ) -> (any SharedCacheEngine)? {
+  ) -> (any CacheEngine)? {
     guard let tier = sharedTier(of: cache, app: app) else { return nil }
     return TieredCache(files, tier, onFailure: onFailure)
   }

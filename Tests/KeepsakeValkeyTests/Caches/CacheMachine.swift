@@ -87,5 +87,5 @@ extension Gate {
 
 extension DiskCache.Store {
   /// The engine of a cache with two tiers; nil for other caches.
-  var tiers: TieredCache? { sharedEngine as? TieredCache }
+  var tiers: TieredCache? { (try? engine) as? TieredCache }
 }

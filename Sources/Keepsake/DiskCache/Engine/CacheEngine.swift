@@ -49,9 +49,14 @@ package protocol CacheEngine: AnyObject, Sendable {
   func removeAll() throws(StorageError)
   func keys() throws(StorageError) -> [String]
   func totalSize() throws(StorageError) -> Int
+
+  /// Makes the turn of a fetch, which begins to wait now; nil for a cache of one machine.
+  func makeTurn(_ key: String) -> (any FetchTurn)?
 }
 
 extension CacheEngine {
+  package func makeTurn(_ key: String) -> (any FetchTurn)? { nil }
+
   package func remove(_ key: String, hook: CommitHook) throws(StorageError) {
     try remove(key, by: .caller, hook: hook)
   }

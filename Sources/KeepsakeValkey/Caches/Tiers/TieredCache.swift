@@ -12,7 +12,7 @@ internal import Synchronization
 ///
 /// An entry whose version has the number 0 was set while the server was away. Before the server is
 /// asked about its key again, the key is removed there.
-final class TieredCache: SharedCacheEngine {
+final class TieredCache: CacheEngine {
   let files: FileCache
   let tier: any SharedTier
   let waits = ProducerWaits()
@@ -45,7 +45,7 @@ final class TieredCache: SharedCacheEngine {
     self.onFailure = onFailure
   }
 
-  func makeTurn(_ key: String) -> any FetchTurn { ProducerTurn(self, key) }
+  func makeTurn(_ key: String) -> (any FetchTurn)? { ProducerTurn(self, key) }
 
   var directory: String? { files.directory }
   var parentDirectory: String? { files.parentDirectory }

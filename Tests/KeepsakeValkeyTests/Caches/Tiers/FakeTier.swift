@@ -372,7 +372,7 @@ final class TierMachine: Sendable {
     func cacheEngine(
       over files: FileCache, of cache: DiskCache.Name, app: String,
       onFailure: @escaping @Sendable (StorageError) -> Void
-    ) -> (any SharedCacheEngine)? {
+    ) -> (any CacheEngine)? {
       if cache == "local" { return nil }
       // A removal in the background opens the cache again, and creates it if it is missing. So the
       // directory is there for as long as any of its tiered caches.
