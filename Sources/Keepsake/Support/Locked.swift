@@ -31,12 +31,8 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
   package func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    let locked = mutex.lock.usable()
-    if pthread_mutex_trylock(locked) != 0 {
-      let (seconds, attoseconds) = timeout.components
-      guard keepsake_lock_mutex(locked, seconds, attoseconds / 1_000_000_000) else { return nil }
-    }
-    defer { pthread_mutex_unlock(locked) }
+    guard mutex.lock.lock(timeout: timeout) else { return nil }
+    defer { mutex.lock.unlock() }
     return try body(&mutex.value.pointee)
   }
 
@@ -66,6 +62,26 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
         condition.pointer, locked, seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
     }
   }
+}
+
+extension Locked<Void> {
+  /// Takes the lock, for ``unlock()`` to release; false if that is not possible within `timeout`.
+  func lock(timeout: Duration) -> Bool { mutex.lock.lock(timeout: timeout) }
+
+  func unlock() { mutex.lock.unlock() }
+}
+
+extension ProcessLock {
+  /// Locks the mutex; false if that is not possible within `timeout`.
+  fileprivate func lock(timeout: Duration) -> Bool {
+    let mutex = usable()
+    if pthread_mutex_trylock(mutex) == 0 { return true }
+    let (seconds, attoseconds) = timeout.components
+    return keepsake_lock_mutex(mutex, seconds, attoseconds / 1_000_000_000)
+  }
+
+  /// Only for the thread that has locked it.
+  fileprivate func unlock() { pthread_mutex_unlock(usable()) }
 }
 
 /// What a thread waits for in ``Locked/wait(for:timeout:_:)`` until another thread signals it.

@@ -195,34 +195,35 @@ final class CacheLedger: Sendable {
   /// was stopped. What is not recorded stays marked.
   private static let longestWait = Duration.milliseconds(100)
 
+  /// Locks the words for a change.
+  ///
   /// - Parameter isUrgent: Whether it waits as long as a write.
-  private func change<R>(
-    isUrgent: Bool = false, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
+  private func lock(isUrgent: Bool = false) throws(StorageError) {
     let timeout = isUrgent ? timeout : min(timeout, Self.longestWait)
     let wait = Wait(timeout: timeout)
-    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
-      try file.requireOpen()
-      try file.lock(bytes: Byte.words, wait)
-      defer { file.unlock(bytes: Byte.words) }
-      return try body()
-    }
-    guard let result else {
+    guard threadLock.lock.lock(timeout: timeout) else {
       throw LockFile.threadTimeoutError(
         timeout, path: file.file.path, lockFile: file,
         remedy: "Find the blocked thread in this program.")
     }
-    return result
+    do throws(StorageError) {
+      try file.requireOpen()
+      try file.lock(bytes: Byte.words, wait)
+    } catch {
+      threadLock.lock.unlock()
+      throw error
+    }
   }
 
-  /// Changes words, but not if the disk is full and the file system needs space even for that, or
-  /// if this is a read and another process changes some.
-  private func changeIfPossible(
-    _ body: () throws(StorageError) -> Void
-  ) throws(StorageError) {
-    do throws(StorageError) {
-      try change(body)
-    } catch  where error.code == .diskFull || error.code == .timedOut && timeout == .zero {}
+  private func unlock() {
+    file.unlock(bytes: Byte.words)
+    threadLock.lock.unlock()
+  }
+
+  /// Whether a failed change is left out: the disk is full and the file system needs space even for
+  /// that, or this is a read and another process changes words.
+  private func isTolerable(_ error: StorageError) -> Bool {
+    error.code == .diskFull || error.code == .timedOut && timeout == .zero
   }
 
   /// Marks the size and the expiry of a subdirectory as possibly wrong, until
@@ -243,7 +244,9 @@ final class CacheLedger: Sendable {
   private func recordExpiry(_ time: Int64, in directory: Int) throws(StorageError) {
     let (expiry, word) = (UInt64(max(0, time)), Word.storedExpiry + directory)
     if expiry >= file.word(word) { return }
-    try change { () throws(StorageError) in try publish(min(expiry, file.word(word)), at: word) }
+    try lock()
+    defer { unlock() }
+    try publish(min(expiry, file.word(word)), at: word)
   }
 
   /// Records that a change has added to the size of a subdirectory, or an entry that expires, and
@@ -258,9 +261,7 @@ final class CacheLedger: Sendable {
   ) throws(StorageError) {
     let expiry = UInt64(max(0, expires))
     if bytes != 0 || expiry < file.word(Word.storedExpiry + directory) {
-      try change { () throws(StorageError) in
-        try record(bytes, expiry, in: directory, since: epoch)
-      }
+      try record(bytes, expiry, in: directory, since: epoch)
     }
     file.add(.max, at: Word.unrecordedChanges + directory)
   }
@@ -270,6 +271,8 @@ final class CacheLedger: Sendable {
   private func record(
     _ bytes: Int?, _ expiry: UInt64, in directory: Int, since epoch: UInt64?
   ) throws(StorageError) {
+    try lock()
+    defer { unlock() }
     let isCurrent = self.epoch == epoch
     if bytes != 0 || !isCurrent {
       let sum = (isCurrent ? bytes : nil).flatMap { bytes in
@@ -298,14 +301,14 @@ final class CacheLedger: Sendable {
   ///
   /// - Returns: The start that `endScan` needs.
   func beginScan(of directory: Int) throws(StorageError) -> UInt64 {
-    try change { () throws(StorageError) in
-      var earliest = UInt64(max(0, earliestExpiry(in: directory)))
-      // Made a little earlier, so that it differs from what any other scan has published.
-      if earliest < Self.never { earliest = max(earliest, 1_001) - .random(in: 1...1_000) }
-      try publish(earliest, at: Word.scannedExpiry + directory)
-      try publish(Self.never, at: Word.storedExpiry + directory)
-      return earliest
-    }
+    try lock()
+    defer { unlock() }
+    var earliest = UInt64(max(0, earliestExpiry(in: directory)))
+    // Made a little earlier, so that it differs from what any other scan has published.
+    if earliest < Self.never { earliest = max(earliest, 1_001) - .random(in: 1...1_000) }
+    try publish(earliest, at: Word.scannedExpiry + directory)
+    try publish(Self.never, at: Word.storedExpiry + directory)
+    return earliest
   }
 
   /// Records the earliest expiry that a scan found, unless the cache was emptied since `epoch`.
@@ -314,13 +317,13 @@ final class CacheLedger: Sendable {
   func endScan(
     of directory: Int, earliestExpiry: Int64, start: UInt64, since epoch: UInt64?
   ) throws(StorageError) {
-    try change { () throws(StorageError) in
-      guard self.epoch == epoch else { return }
-      // A scan that began later may have found an entry that this one has not.
-      let other = file.word(Word.scannedExpiry + directory)
-      let found = UInt64(max(0, earliestExpiry))
-      try publish(other == start ? found : min(other, found), at: Word.scannedExpiry + directory)
-    }
+    try lock()
+    defer { unlock() }
+    guard self.epoch == epoch else { return }
+    // A scan that began later may have found an entry that this one has not.
+    let other = file.word(Word.scannedExpiry + directory)
+    let found = UInt64(max(0, earliestExpiry))
+    try publish(other == start ? found : min(other, found), at: Word.scannedExpiry + directory)
   }
 
   /// Records the size that a count found, and removes the mark, unless an entry was changed since
@@ -334,46 +337,47 @@ final class CacheLedger: Sendable {
   ///   - knowsExpiries: Whether the expiries were found too, since the count began.
   /// - Returns: Whether the size now matches the files. Otherwise it is unknown.
   func endCount(
-    of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, knowsExpiries: Bool,
+    of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, knowsExpiries: Bool = false,
     since epoch: UInt64?
   ) throws(StorageError) -> Bool {
-    try change { () throws(StorageError) in
-      guard self.epoch == epoch else { return true }
-      let size = size(of: directory)
-      let mark = Word.unrecordedChanges + directory
-      guard size == sizeBefore else {
-        try publishSize(nil, of: directory)
-        return false
-      }
-      if size.bytes != UInt64(bytes) { try publishSize(UInt64(bytes), of: directory) }
-      if size.unrecordedChanges != 0 {
-        if !knowsExpiries { try publish(0, at: Word.storedExpiry + directory) }
-        try publish(0, at: mark)
-      }
-      return true
+    try lock()
+    defer { unlock() }
+    guard self.epoch == epoch else { return true }
+    let size = size(of: directory)
+    guard size == sizeBefore else {
+      try publishSize(nil, of: directory)
+      return false
     }
+    if size.bytes != UInt64(bytes) { try publishSize(UInt64(bytes), of: directory) }
+    if size.unrecordedChanges != 0 {
+      if !knowsExpiries { try publish(0, at: Word.storedExpiry + directory) }
+      try publish(0, at: Word.unrecordedChanges + directory)
+    }
+    return true
   }
 
   /// Records the subdirectory with which a sweep continues; the sweep is complete if it is past the
   /// last one.
   func setNextSweep(from directory: Int) throws(StorageError) {
-    try changeIfPossible { () throws(StorageError) in
+    do throws(StorageError) {
+      try lock()
+      defer { unlock() }
       let isComplete = directory >= EntryName.directoryCount
       try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
-    }
+    } catch  where isTolerable(error) {}
   }
 
   /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.
   func reset(_ removeFiles: () throws(StorageError) -> Bool) throws(StorageError) {
-    try change(isUrgent: true) { () throws(StorageError) in
-      // The epoch changes first: once any process finds the cache empty, no other one reads the old
-      // files. If this process is killed in between, all sizes are unknown.
-      var isWritten = try writeWordsUnlessFull(isEmpty: false)
-      if try removeFiles() { isWritten = try writeWordsUnlessFull(isEmpty: true) }
-      // The next set makes a new ledger.
-      if !isWritten { try FileSystem.unlink(file.file.path) }
-    }
+    try lock(isUrgent: true)
+    defer { unlock() }
+    // The epoch changes first: once any process finds the cache empty, no other one reads the old
+    // files. If this process is killed in between, all sizes are unknown.
+    var isWritten = try writeWordsUnlessFull(isEmpty: false)
+    if try removeFiles() { isWritten = try writeWordsUnlessFull(isEmpty: true) }
+    // The next set makes a new ledger.
+    if !isWritten { try FileSystem.unlink(file.file.path) }
   }
 
   /// Returns whether there was space for that.
@@ -388,7 +392,9 @@ final class CacheLedger: Sendable {
 
   /// Makes all sizes and expiries unknown, because they do not match the files.
   func invalidate() throws(StorageError) {
-    try change(isUrgent: true) { () throws(StorageError) in try writeWords(isEmpty: false) }
+    try lock(isUrgent: true)
+    defer { unlock() }
+    try writeWords(isEmpty: false)
   }
 
   /// - Parameter epoch: nil for a new one.
@@ -408,15 +414,16 @@ final class CacheLedger: Sendable {
   func checkClock() throws(StorageError) {
     let now = WallClock.now
     let age = now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
-    if age < -60 * WallClock.second {
-      // With the same epoch, because it is still the same cache.
-      try changeIfPossible { () throws(StorageError) in
+    if age.magnitude <= 60 * WallClock.second { return }
+    do throws(StorageError) {
+      try lock()
+      defer { unlock() }
+      if age < 0 {
+        // With the same epoch, because it is still the same cache.
         try writeWords(isEmpty: false, epoch: epoch)
-      }
-    } else if age > 60 * WallClock.second {
-      try changeIfPossible { () throws(StorageError) in
+      } else {
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)
       }
-    }
+    } catch  where isTolerable(error) {}
   }
 }

@@ -54,20 +54,27 @@ struct CacheSubdirectory {
       if !sizeBefore.mayBeWrong { return }
       if try record(countFiles(), sizeBefore) { return }
     }
-    try excludingWriters { () throws(StorageError) in
-      _ = try endCount(countFiles(), ledger.size(of: number), knowsExpiries: false)
-    }
+    try excludeWriters()
+    defer { admitWriters() }
+    _ = try ledger.endCount(
+      of: number, countFiles(), sizeBefore: ledger.size(of: number), since: cache.epoch)
   }
 
-  private func excludingWriters<R>(
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try cache.excludingWriters(of: number, ledger, timeout: timeout, body)
+  /// Waits until no entry of the subdirectory is being written, and lets later writers wait.
+  private func excludeWriters() throws(StorageError) {
+    try ledger.file.requireOpen()
+    try cache.lock(CacheLedger.Byte.directory(number), of: number, ledger, timeout: timeout)
+  }
+
+  private func admitWriters() {
+    cache.unlock(CacheLedger.Byte.directory(number), of: number, ledger)
   }
 
   /// The recorded size, once no entry is being written.
   private func settledSize() throws(StorageError) -> CacheLedger.DirectorySize {
-    try excludingWriters { ledger.size(of: number) }
+    try excludeWriters()
+    defer { admitWriters() }
+    return ledger.size(of: number)
   }
 
   /// Records a size that was counted. A writer adds an entry's size after its files, which the
@@ -75,15 +82,9 @@ struct CacheSubdirectory {
   private func record(
     _ size: Int, _ sizeBefore: CacheLedger.DirectorySize, knowsExpiries: Bool = false
   ) throws(StorageError) -> Bool {
-    try excludingWriters { () throws(StorageError) in
-      try endCount(size, sizeBefore, knowsExpiries: knowsExpiries)
-    }
-  }
-
-  private func endCount(
-    _ size: Int, _ sizeBefore: CacheLedger.DirectorySize, knowsExpiries: Bool
-  ) throws(StorageError) -> Bool {
-    try ledger.endCount(
+    try excludeWriters()
+    defer { admitWriters() }
+    return try ledger.endCount(
       of: number, size, sizeBefore: sizeBefore, knowsExpiries: knowsExpiries, since: cache.epoch)
   }
 
@@ -163,24 +164,22 @@ struct CacheSubdirectory {
   ) throws(StorageError) -> ExpiryCheck {
     if let time = payload.expiryHint(now: now) { return .expires(time) }
     do throws(StorageError) {
-      let check = try cache.withKeyLock(name, timeout: timeout) {
-        entry throws(StorageError) -> ExpiryCheck in
-        var result = try cache.lookUpOnce(name, nil, [])
-        if case .mismatch = result { result = try entry.resolveMismatch(key: nil) }
-        switch result {
-        case .found(let found, _):
-          let used = found.lastRecordedUse
-          return .expires(found.expiry.time(created: found.created, lastUsed: used))
-        case .stale(let stale, _, _):
-          // In the past, so that listings look at each entry of the subdirectory.
-          return .expires(stale.expiry.time(created: stale.created, lastUsed: stale.lastUsed))
-        case .expired:
-          try entry.remove()
-          return .expired
-        case .missing, .mismatch: return .missing
-        }
+      guard let entry = try cache.lock(name, timeout: timeout) else { return .expires(.max) }
+      defer { entry.unlock() }
+      var result = try cache.lookUpOnce(name, nil, [])
+      if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
+      switch result {
+      case .found(let found, _):
+        let used = found.lastRecordedUse
+        return .expires(found.expiry.time(created: found.created, lastUsed: used))
+      case .stale(let stale, _, _):
+        // In the past, so that listings look at each entry of the subdirectory.
+        return .expires(stale.expiry.time(created: stale.created, lastUsed: stale.lastUsed))
+      case .expired:
+        try entry.remove()
+        return .expired
+      case .missing, .mismatch: return .missing
       }
-      return check ?? .expires(.max)
     } catch  where error.code == .unsupportedVersion {
       // Only a newer version of Keepsake can tell.
       return .expires(.max)
@@ -189,18 +188,17 @@ struct CacheSubdirectory {
 
   /// Removes one file of two, unless a writer has added the other in the meantime.
   private func removeIncomplete(_ name: EntryName) throws(StorageError) {
-    _ = try cache.withKeyLock(name, timeout: timeout) {
-      entry throws(StorageError) -> Void in
-      let payload = try entry.fileStatus(name.path)
-      let sidecar = try entry.fileStatus(name.sidecarPath)
-      if payload != nil, sidecar != nil { return }
-      if payload == nil, let expires = try cache.expiryOfNoValue(name, key: nil),
-        expires > WallClock.now
-      {
-        return
-      }
-      if payload != nil { cache.counts.damaged.add(1, ordering: .relaxed) }
-      try entry.remove()
+    guard let entry = try cache.lock(name, timeout: timeout) else { return }
+    defer { entry.unlock() }
+    let payload = try entry.fileStatus(name.path)
+    let sidecar = try entry.fileStatus(name.sidecarPath)
+    if payload != nil, sidecar != nil { return }
+    if payload == nil, let expires = try cache.expiryOfNoValue(name, key: nil),
+      expires > WallClock.now
+    {
+      return
     }
+    if payload != nil { cache.counts.damaged.add(1, ordering: .relaxed) }
+    try entry.remove()
   }
 }

@@ -395,9 +395,9 @@ package final class FileCache: CacheEngine {
       return try hook {}
     }
     try withOpenCacheForWriting { cache throws(StorageError) in
-      _ = try cache.withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-        try hook { () throws(StorageError) in if condition() { try entry.remove() } }
-      }
+      guard let entry = try cache.lock(name, timeout: timeout) else { return }
+      defer { entry.unlock() }
+      try hook { () throws(StorageError) in if condition() { try entry.remove() } }
     }
   }
 

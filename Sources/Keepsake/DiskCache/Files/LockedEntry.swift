@@ -3,8 +3,13 @@ internal import Synchronization
 /// An entry whose key is locked: no other thread or process writes it at the same time.
 struct LockedEntry {
   let cache: OpenCache
-  let ledger: CacheLedger
+  var ledger: CacheLedger
   let name: EntryName
+
+  /// The byte that is locked.
+  var byte: Range<UInt64> { CacheLedger.Byte.key(name.hash) }
+
+  func unlock() { cache.unlock(byte, of: name.directory, ledger) }
 
   /// Records what a change has added to the size of the entry's subdirectory, nil if that is
   /// unknown, and when the entry expires.
@@ -52,15 +57,12 @@ struct LockedEntry {
     endChange(adding: payload.isRegularFile ? -footprint : nil)
   }
 
-  /// Removes the entry if it has expired; it may have been replaced since it was looked up.
-  func removeIfExpired(key: String?) throws(StorageError) {
-    if case .expired = try cache.lookUpOnce(name, key, .revalidate) { try remove() }
-  }
-
-  /// Looks up files that did not match each other while they were not locked, and removes them
-  /// unless they are a valid entry.
-  func resolveMismatch(key: String?) throws(StorageError) -> LookupResult {
-    let result = try cache.lookUpOnce(name, key, [.readPayload, .revalidate])
+  /// Looks up an entry that had expired, or whose files did not match each other, while it was not
+  /// locked, and removes it unless it is valid.
+  func resolve(
+    _ key: String?, _ options: LookupOptions
+  ) throws(StorageError) -> LookupResult {
+    let result = try cache.lookUpOnce(name, key, options.union(.revalidate))
     switch result {
     case .found, .missing, .stale: return result
     case .expired: break

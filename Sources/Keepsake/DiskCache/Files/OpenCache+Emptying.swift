@@ -51,9 +51,9 @@ extension OpenCache {
           // A sidecar goes with its payload.
           if fileNames.contains(Sidecar.payloadName(of: fileName) ?? "") { continue }
           do throws(StorageError) {
-            _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-              try entry.remove()
-            }
+            let entry = try lock(name, timeout: timeout)
+            defer { entry?.unlock() }
+            try entry?.remove()
           } catch {
             failure = failure ?? error
           }

@@ -180,16 +180,14 @@ extension OpenCache {
   @inline(never)
   private func evict(_ candidate: EvictionCandidate) throws(StorageError) -> Bool {
     let name = candidate.name
-    let isEvicted = try withKeyLockIfAvailable(name) { entry throws(StorageError) -> Bool in
-      let sidecar = try FileSystem.status(name.sidecarPath, in: directory, withTimes: true)
-      let payload = try FileSystem.status(name.path, in: directory, withTimes: true)
-      guard let sidecar, sidecar == candidate.sidecar, payload == candidate.payload,
-        lastUse(of: name, payload, sidecar) == candidate.lastUsed
-      else { return false }
-      try entry.remove()
-      return true
-    }
-    guard isEvicted == true else { return false }
+    guard let entry = try lock(name, timeout: .zero) else { return false }
+    defer { entry.unlock() }
+    let sidecar = try FileSystem.status(name.sidecarPath, in: directory, withTimes: true)
+    let payload = try FileSystem.status(name.path, in: directory, withTimes: true)
+    guard let sidecar, sidecar == candidate.sidecar, payload == candidate.payload,
+      lastUse(of: name, payload, sidecar) == candidate.lastUsed
+    else { return false }
+    try entry.remove()
     counts.evictions.add(1, ordering: .relaxed)
     return true
   }

@@ -42,25 +42,26 @@ extension OpenCache {
         }
         return result
       case .expired:
-        _ = try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
-          try entry.removeIfExpired(key: key)
-        }
+        _ = try resolve(name, key, [])
         return result
       case .mismatch: continue
       }
     }
-    return try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
-      try entry.resolveMismatch(key: key)
-    } ?? .missing
+    return try resolve(name, key, .readPayload) ?? .missing
   }
 
-  /// Runs `body` with the key locked, if that is possible without waiting: readers must not wait
-  /// for writers, and the next reader can also clean up.
-  private func withKeyLockUnlessBusy<R>(
-    _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
-  ) throws(StorageError) -> R? {
+  /// Looks again at an entry that has expired, or whose files did not match each other, and removes
+  /// it unless it is valid by now.
+  ///
+  /// - Returns: nil if the key is locked, or if this process may not write: readers must not wait
+  ///   for writers, and the next reader can also clean up.
+  private func resolve(
+    _ name: EntryName, _ key: String, _ options: LookupOptions
+  ) throws(StorageError) -> LookupResult? {
     do throws(StorageError) {
-      return try withKeyLockIfAvailable(name, body)
+      guard let entry = try lock(name, timeout: .zero) else { return nil }
+      defer { entry.unlock() }
+      return try entry.resolve(key, options)
     } catch  where error.code == .accessDenied || error.code == .timedOut {
       return nil
     }
@@ -236,9 +237,7 @@ extension OpenCache {
       else { continue }
       source.verify = { [self] sum throws(StorageError) in
         if sum == sidecar.checksum { return verifiedEntries.notePayloadVerified(entry, of: name) }
-        _ = try withKeyLockUnlessBusy(name) { entry throws(StorageError) in
-          try entry.resolveMismatch(key: key)
-        }
+        _ = try resolve(name, key, .readPayload)
         throw StorageError(
           .damaged, operation: "chunks", path: file.path,
           reason: "the bytes are not those that were stored", remedy: "Store the value again.")

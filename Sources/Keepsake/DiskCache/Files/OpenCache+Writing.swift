@@ -56,12 +56,12 @@ extension OpenCache {
       kind: summary.kind, expiry: options.expiry, size: summary.size, modified: modified,
       checksum: summary.checksum, created: created, details: options.details)
     try sidecar.withRecord(of: key) { (record) throws(StorageError) in
-      _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-        try hook { () throws(StorageError) in
-          guard options.isStillWanted else { return }
-          try entry.publish(
-            &temporary, sidecar, record: record, expires: expires, isDurable: options.isDurable)
-        }
+      guard let entry = try lock(name, timeout: timeout) else { return }
+      defer { entry.unlock() }
+      try hook { () throws(StorageError) in
+        guard options.isStillWanted else { return }
+        try entry.publish(
+          &temporary, sidecar, record: record, expires: expires, isDurable: options.isDurable)
       }
     }
   }
@@ -90,11 +90,11 @@ extension OpenCache {
       details: EntryDetails(version: options.details?.version))
     do throws(StorageError) {
       try sidecar.withRecord(of: key) { (record) throws(StorageError) in
-        _ = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) in
-          try hook { () throws(StorageError) in
-            guard options.isStillWanted else { return }
-            try entry.publishNoValue(record: record, expires: expires)
-          }
+        guard let entry = try lock(name, timeout: timeout) else { return }
+        defer { entry.unlock() }
+        try hook { () throws(StorageError) in
+          guard options.isStillWanted else { return }
+          try entry.publishNoValue(record: record, expires: expires)
         }
       }
     } catch  where error.code == .notFound {
@@ -114,25 +114,24 @@ extension OpenCache {
     let created = WallClock.now
     let expires = options.expiry.time(created: created, lastUsed: created)
     let times = PayloadTimes(created: created, expires: expires, random: randomNumber())
-    let isSame = try withKeyLock(name, timeout: timeout) { entry throws(StorageError) -> Bool in
-      guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
-        let found = try readSidecar(name, of: payload, key), found.hasKey,
-        found.sidecar.fits(payload), found.sidecar.created == stale.created
-      else { return false }
-      let old = found.sidecar
-      let sidecar = Sidecar(
-        kind: old.kind, expiry: options.expiry, size: old.size,
-        modified: old.modified == 0 ? 0 : times.modified, checksum: old.checksum,
-        created: created, details: options.details)
-      try sidecar.withRecord(of: key) { (record) throws(StorageError) in
-        try hook { () throws(StorageError) in
-          guard options.isStillWanted else { return }
-          try entry.renew(sidecar, record: record, times: times, expires: expires)
-        }
+    guard let entry = try lock(name, timeout: timeout) else { return false }
+    defer { entry.unlock() }
+    guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
+      let found = try readSidecar(name, of: payload, key), found.hasKey,
+      found.sidecar.fits(payload), found.sidecar.created == stale.created
+    else { return false }
+    let old = found.sidecar
+    let sidecar = Sidecar(
+      kind: old.kind, expiry: options.expiry, size: old.size,
+      modified: old.modified == 0 ? 0 : times.modified, checksum: old.checksum,
+      created: created, details: options.details)
+    try sidecar.withRecord(of: key) { (record) throws(StorageError) in
+      try hook { () throws(StorageError) in
+        guard options.isStillWanted else { return }
+        try entry.renew(sidecar, record: record, times: times, expires: expires)
       }
-      return true
     }
-    return isSame == true
+    return true
   }
 }
 

@@ -228,56 +228,49 @@ final class OpenCache: Sendable {
 
   // MARK: Key locks
 
-  /// Runs `body` while no other thread or process writes the key.
+  /// Locks a key, so that no other thread or process writes its entry until it is unlocked.
   ///
-  /// - Returns: What `body` returns; nil if this process may not write.
-  @inline(__always)
-  func withKeyLock<R>(
-    _ name: EntryName, timeout: Duration, _ body: (LockedEntry) throws(StorageError) -> R
-  ) throws(StorageError) -> R? {
+  /// - Parameter timeout: With zero, recording the change does not wait either.
+  /// - Returns: nil if this process may not write.
+  func lock(_ name: EntryName, timeout: Duration) throws(StorageError) -> LockedEntry? {
     guard let ledger else { return nil }
-    let byte = CacheLedger.Byte.key(name.hash)
-    let wait = Wait(timeout: timeout)
-    return try withThreadLock(of: name.directory, ledger, timeout) { () throws(StorageError) in
-      try requireOwn(name.directory)
-      try ledger.file.lock(bytes: byte, wait)
-      defer { ledger.file.unlock(bytes: byte) }
-      return try body(LockedEntry(cache: self, ledger: ledger, name: name))
+    var entry = LockedEntry(cache: self, ledger: ledger, name: name)
+    if timeout == .zero {
+      try ledger.file.requireOpen()
+      entry.ledger = ledger.withoutWaiting()
     }
+    try lock(entry.byte, of: name.directory, ledger, timeout: timeout)
+    do throws(StorageError) {
+      try requireOwn(name.directory)
+    } catch {
+      entry.unlock()
+      throw error
+    }
+    return entry
   }
 
-  /// The same without waiting: also returns nil if the key is locked.
-  func withKeyLockIfAvailable<R>(
-    _ name: EntryName, _ body: (LockedEntry) throws(StorageError) -> R
-  ) throws(StorageError) -> R? {
-    guard let ledger else { return nil }
-    try ledger.file.requireOpen()
-    let byte = CacheLedger.Byte.key(name.hash)
-    let result = try threadLock(of: name.directory).lock.withLockIfAvailable {
-      _ throws(StorageError) -> R? in
-      try requireOwn(name.directory)
-      guard try ledger.file.tryLock(bytes: byte) else { return nil }
-      defer { ledger.file.unlock(bytes: byte) }
-      return try body(
-        LockedEntry(cache: self, ledger: ledger.withoutWaiting(), name: name))
-    }
-    return result ?? nil
-  }
-
-  /// Runs `body` while no entry of the subdirectory is written: waits for its writers, and lets
-  /// later ones wait.
-  func excludingWriters<R>(
-    of subdirectory: Int, _ ledger: CacheLedger, timeout: Duration,
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try ledger.file.requireOpen()
-    let bytes = CacheLedger.Byte.directory(subdirectory)
+  /// Locks bytes of keys in a subdirectory for one thread, until they are unlocked.
+  func lock(
+    _ bytes: Range<UInt64>, of subdirectory: Int, _ ledger: CacheLedger, timeout: Duration
+  ) throws(StorageError) {
     let wait = Wait(timeout: timeout)
-    return try withThreadLock(of: subdirectory, ledger, timeout) { () throws(StorageError) in
+    let threadLock = threadLock(of: subdirectory)
+    guard threadLock.lock.lock(timeout: timeout) else {
+      throw LockFile.threadTimeoutError(
+        timeout, path: path(ofSubdirectory: subdirectory), lockFile: ledger.file,
+        remedy: "Find the blocked thread in this program.")
+    }
+    do throws(StorageError) {
       try ledger.file.lock(bytes: bytes, wait)
-      defer { ledger.file.unlock(bytes: bytes) }
-      return try body()
+    } catch {
+      threadLock.lock.unlock()
+      throw error
     }
+  }
+
+  func unlock(_ bytes: Range<UInt64>, of subdirectory: Int, _ ledger: CacheLedger) {
+    ledger.file.unlock(bytes: bytes)
+    threadLock(of: subdirectory).lock.unlock()
   }
 
   private func threadLock(of subdirectory: Int) -> ThreadLock {
@@ -309,20 +302,5 @@ final class OpenCache: Sendable {
       if own.tick != now { own = (now, SIMD4()) }
       own.bits[number / 64] |= bit
     }
-  }
-
-  @inline(__always)
-  private func withThreadLock<R>(
-    of subdirectory: Int, _ ledger: CacheLedger, _ timeout: Duration,
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let threadLock = threadLock(of: subdirectory)
-    let result = try threadLock.lock.withLock(timeout: timeout) { _ throws(StorageError) in
-      try body()
-    }
-    if let result { return result }
-    throw LockFile.threadTimeoutError(
-      timeout, path: path(ofSubdirectory: subdirectory), lockFile: ledger.file,
-      remedy: "Find the blocked thread in this program.")
   }
 }
