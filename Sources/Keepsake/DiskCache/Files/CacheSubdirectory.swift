@@ -98,7 +98,7 @@ struct CacheSubdirectory {
       if let payloadName, fileNames.contains(payloadName) { continue }
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
       if payloadName != nil {
-        if try cache.expiryOfNoValue(name, key: nil) == nil { continue }
+        if try cache.recordOfNoValue(name, key: nil) == nil { continue }
         size += try cache.footprint(of: name, size: 0)
       } else if let payload = try FileSystem.status(name.path, in: cache.directory) {
         size += try cache.footprint(of: name, size: payload.size)
@@ -119,7 +119,8 @@ struct CacheSubdirectory {
       // A sidecar is handled with its payload.
       if let payloadName, fileNames.contains(payloadName) { continue }
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
-      if payloadName != nil, let expires = try cache.expiryOfNoValue(name, key: nil), expires > now
+      if payloadName != nil, let expires = try cache.recordOfNoValue(name, key: nil)?.expires,
+        expires > now
       {
         let footprint = try cache.footprint(of: name, size: 0)
         scan.earliestExpiry = min(scan.earliestExpiry, expires)
@@ -174,7 +175,7 @@ struct CacheSubdirectory {
         return .expires(found.expiry.time(created: found.created, lastUsed: used))
       case .stale(let stale, _, _):
         // In the past, so that listings look at each entry of the subdirectory.
-        return .expires(stale.expiry.time(created: stale.created, lastUsed: stale.lastUsed))
+        return .expires(stale.expires)
       case .expired:
         try entry.remove()
         return .expired
@@ -193,7 +194,7 @@ struct CacheSubdirectory {
     let payload = try entry.fileStatus(name.path)
     let sidecar = try entry.fileStatus(name.sidecarPath)
     if payload != nil, sidecar != nil { return }
-    if payload == nil, let expires = try cache.expiryOfNoValue(name, key: nil),
+    if payload == nil, let expires = try cache.recordOfNoValue(name, key: nil)?.expires,
       expires > WallClock.now
     {
       return

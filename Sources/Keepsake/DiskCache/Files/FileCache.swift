@@ -192,39 +192,30 @@ package final class FileCache: CacheEngine {
   package func lookUp(
     _ key: String, noValue: Bool, tags: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
-    // Repeated if the entry is replaced before its tags are read.
-    for attempt in 1...3 {
-      switch try lookUp(key, [.readPayload, .recordUse, .acceptStale]) {
-      case .found(let entry, let data?):
-        var details: EntryDetails?
-        if tags, entry.hasDetails {
-          details = try self.details(of: key, entry)
-          if details == nil, attempt < 3 { continue }
-        }
-        let payload = Payload(bytes: data, kind: entry.kind)
-        let found = CachedEntry(
-          payload: payload, created: entry.created, tags: details?.tags ?? [:])
-        return (.fresh(found), PresentEntry(entry))
-      case .stale(let entry, let data?, let details):
-        let found = CachedEntry(
-          payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
-          expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed),
-          tags: details.tags, version: details.version)
-        return (.stale(found), PresentEntry(entry, version: details.version))
-      default: break
-      }
-      break
+    switch try lookUp(key, [.readPayload, .recordUse, .acceptStale], withDetails: tags) {
+    case (.found(let entry, let data?), let details):
+      let found = CachedEntry(
+        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+        tags: details?.tags ?? [:])
+      return (.fresh(found), PresentEntry(entry))
+    case (.stale(let entry, let data?, let details), _):
+      let found = CachedEntry(
+        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+        expires: entry.expires, tags: details.tags, version: details.version)
+      return (.stale(found), PresentEntry(entry, version: details.version))
+    default: break
     }
     if noValue, let present = try recordOfNoValue(key) { return (.noValue, present) }
     return (.missing, nil)
   }
 
-  /// The details of an entry that was found; nil if it was changed since.
-  private func details(
-    of key: String, _ entry: VerifiedEntry
-  ) throws(StorageError) -> EntryDetails? {
-    guard let cache = try openCache() else { return nil }
-    return try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
+  private func lookUp(
+    _ key: String, _ options: LookupOptions, withDetails: Bool
+  ) throws(StorageError) -> (LookupResult, EntryDetails?) {
+    if !withDetails { return (try lookUp(key, options), nil) }
+    return try withOpenCache { cache throws(StorageError) in
+      try cache.lookUpWithDetails(key, options)
+    } ?? (.missing, nil)
   }
 
   /// The record that there is no value, unless it has expired.
@@ -234,7 +225,7 @@ package final class FileCache: CacheEngine {
     guard let record = try cache.recordOfNoValue(name, key: key), record.expires > .min else {
       return nil
     }
-    return PresentEntry(stamp: nil, version: record.details?.version)
+    return PresentEntry(stamp: nil, version: record.sidecar.details?.version)
   }
 
   /// The entry of a key, without its version; nil if there is none that has not expired.
@@ -245,9 +236,9 @@ package final class FileCache: CacheEngine {
 
   /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
   package func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    switch try lookUp(key, []) {
-    case .found(let entry, _): return try withVersion(PresentEntry(entry), key)
-    case .stale(let entry, _, let details): return PresentEntry(entry, version: details.version)
+    switch try lookUp(key, [], withDetails: true) {
+    case (.found(let entry, _), let details), (.stale(let entry, _, _), let details):
+      return PresentEntry(entry, version: details?.version)
     default: return try recordOfNoValue(key)
     }
   }
@@ -256,11 +247,10 @@ package final class FileCache: CacheEngine {
   package func withVersion(
     _ found: PresentEntry, _ key: String
   ) throws(StorageError) -> PresentEntry {
-    guard found.version == nil, let stamp = found.stamp, let cache = try openCache(),
-      case .found(let entry, _) = try cache.lookUp(key, []), entry.hasDetails,
+    guard found.version == nil, let stamp = found.stamp,
+      case (.found(let entry, _), let details) = try lookUp(key, [], withDetails: true),
       EntryStamp(entry) == stamp
     else { return found }
-    let details = try cache.details(of: EntryName(key: key, rules: cache.rules), key, entry)
     return PresentEntry(stamp: stamp, version: details?.version)
   }
 
@@ -295,19 +285,11 @@ package final class FileCache: CacheEngine {
   }
 
   package func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    // Repeated if the entry is replaced between the two look-ups.
-    for _ in 0..<3 {
-      guard case .found(let entry, _) = try lookUp(key, []) else { return nil }
-      var details: EntryDetails?
-      if entry.hasDetails {
-        details = try self.details(of: key, entry)
-        if details == nil { continue }
-      }
-      return DiskCache.Entry(
-        size: entry.size, created: entry.created,
-        expires: entry.expiry.time(created: entry.created, lastUsed: entry.lastUsed), details)
+    guard case (.found(let entry, _), let details) = try lookUp(key, [], withDetails: true) else {
+      return nil
     }
-    return nil
+    return DiskCache.Entry(
+      size: entry.size, created: entry.created, expires: entry.expires, details)
   }
 
   package func keys() throws(StorageError) -> [String] {

@@ -42,7 +42,7 @@ struct LockedEntry {
       if try fileStatus(sidecarPath) == nil { return }
       try ledger.beginChange(in: name.directory)
       let footprint = try cache.footprint(of: name, size: 0)
-      let hasNoValue = try cache.expiryOfNoValue(name, key: nil) != nil
+      let hasNoValue = try cache.recordOfNoValue(name, key: nil) != nil
       try FileSystem.unlink(sidecarPath, in: cache.directory)
       // Otherwise it is unknown whether the missing payload was counted.
       return endChange(adding: hasNoValue ? -footprint : nil)

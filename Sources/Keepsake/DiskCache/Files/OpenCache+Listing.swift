@@ -56,15 +56,12 @@ extension OpenCache {
 
   /// The key that the sidecar records; nil if it cannot be read.
   private func readKey(_ name: EntryName) throws(StorageError) -> [UInt8]? {
-    do throws(StorageError) {
-      var key: [UInt8]?
-      _ = try readSidecar(name, of: nil, keyLength: nil) {
-        key = Array($0)
-        return true
-      }
-      return key
-    } catch  where error.code == .unsupportedVersion {
+    let path = (name.path, Sidecar.pathSuffix)
+    guard let file = try ScopedFile(ifPresent: path.0, suffix: path.1, in: directory) else {
       return nil
+    }
+    return try file.withSidecar(keyLength: nil) { contents in
+      (try? SidecarRecord(contents)).map { Array($0.key) }
     }
   }
 
@@ -111,7 +108,7 @@ extension OpenCache {
       if fileNames.contains(fileName) {
         guard let payload = try unexpiredPayload(of: name, now: now) else { continue }
         size += try footprint(of: name, size: payload.status.size)
-      } else if let expires = try expiryOfNoValue(name, key: nil), expires > now {
+      } else if let expires = try recordOfNoValue(name, key: nil)?.expires, expires > now {
         size += try footprint(of: name, size: 0)
       }
     }

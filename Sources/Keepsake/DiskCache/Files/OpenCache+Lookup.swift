@@ -159,24 +159,13 @@ extension OpenCache {
   func readSidecar(
     _ name: EntryName, of payload: FileStatus?, _ key: String?
   ) throws(StorageError) -> FoundSidecar? {
-    try readSidecar(name, of: payload, keyLength: key?.utf8.count) { found in
-      key.map { $0.utf8.hasSameBytes(as: found) } ?? true
-    }
-  }
-
-  /// The same for a key that `isKey` recognizes.
-  @inline(__always)
-  func readSidecar(
-    _ name: EntryName, of payload: FileStatus?, keyLength: Int?,
-    _ isKey: (UnsafeRawBufferPointer) -> Bool
-  ) throws(StorageError) -> FoundSidecar? {
     guard
       let file = try ScopedFile(ifPresent: name.path, suffix: Sidecar.pathSuffix, in: directory)
     else { return nil }
     var found: FoundSidecar?
     do throws(StorageError) {
-      found = try file.withSidecar(keyLength: keyLength) { contents throws(StorageError) in
-        try FoundSidecar(contents, of: payload, path: file.path, isKey)
+      found = try file.withSidecar(keyLength: key?.utf8.count) { contents throws(StorageError) in
+        try FoundSidecar(contents, of: payload, key, path: file.path)
       }
     } catch  where error.code == .isDirectory {}
     if case .idle = found?.sidecar.expiry {
@@ -185,39 +174,48 @@ extension OpenCache {
     return found
   }
 
-  /// When a record that there is no value expires; nil if there is no such record.
-  func expiryOfNoValue(_ name: EntryName, key: String?) throws(StorageError) -> Int64? {
-    try recordOfNoValue(name, key: key)?.expires
-  }
-
-  /// The same with the details of the record.
+  /// The record that there is no value; nil if there is none.
   func recordOfNoValue(
     _ name: EntryName, key: String?
-  ) throws(StorageError) -> (expires: Int64, details: EntryDetails?)? {
-    let found: FoundSidecar?
+  ) throws(StorageError) -> FoundSidecar? {
     do throws(StorageError) {
-      found = try readSidecar(name, of: nil, key)
+      let found = try readSidecar(name, of: nil, key)
+      return found?.hasKey == true && found?.sidecar.kind == nil ? found : nil
     } catch  where error.code == .unsupportedVersion {
       return nil
     }
-    guard let found, found.hasKey, found.sidecar.kind == nil else { return nil }
-    let (sidecar, lastUsed) = (found.sidecar, found.lastUsed)
-    let (created, now) = (sidecar.created, WallClock.now)
-    let hasPassed = sidecar.expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
-    let expires = hasPassed ? .min : sidecar.expiry.time(created: created, lastUsed: lastUsed)
-    return (expires, sidecar.details)
   }
 
-  /// The details of an entry that was found; nil if it was changed since.
-  func details(
-    of name: EntryName, _ key: String, _ entry: VerifiedEntry
-  ) throws(StorageError) -> EntryDetails? {
-    guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
-      entry.matches(payload, keyID: name.keyID),
+  /// Looks up an entry, and its details too; they are nil if it has none, or if it is replaced
+  /// again and again.
+  func lookUpWithDetails(
+    _ key: String, _ options: LookupOptions
+  ) throws(StorageError) -> (LookupResult, EntryDetails?) {
+    let name = try EntryName(key: key, rules: rules)
+    var result = LookupResult.missing
+    for _ in 0..<3 {
+      result = try lookUp(key, options)
+      if case .stale(_, _, let details) = result { return (result, details) }
+      guard case .found(let entry, _) = result, entry.hasDetails else { return (result, nil) }
+      if let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
+        let sidecar = try readSidecar(of: entry, payload, name, key)
+      {
+        return (result, sidecar.details)
+      }
+    }
+    return (result, nil)
+  }
+
+  /// The sidecar of an entry that was found; nil if this is not its payload, or if it was replaced
+  /// since.
+  private func readSidecar(
+    of entry: VerifiedEntry, _ payload: FileStatus, _ name: EntryName, _ key: String
+  ) throws(StorageError) -> Sidecar? {
+    guard entry.matches(payload, keyID: name.keyID),
       let sidecar = try readSidecar(name, of: payload, key)?.sidecar,
       sidecar.created == entry.created
     else { return nil }
-    return sidecar.details
+    return sidecar
   }
 
   /// Opens the payload of an entry, to be read in pieces; nil if there is no entry.
@@ -229,12 +227,9 @@ extension OpenCache {
       guard let file = try File.openIfPresent(name.path, in: directory) else { continue }
       let payload = try file.status(withTimes: true)
       file.keep(payload)
-      guard entry.matches(payload, keyID: name.keyID) else { continue }
       var source = ChunkSource(contents: .file(file), size: payload.size)
-      if entry.isPayloadVerified { return source }
-      guard let sidecar = try readSidecar(name, of: payload, key)?.sidecar,
-        sidecar.created == entry.created
-      else { continue }
+      if entry.isPayloadVerified, entry.matches(payload, keyID: name.keyID) { return source }
+      guard let sidecar = try readSidecar(of: entry, payload, name, key) else { continue }
       source.verify = { [self] sum throws(StorageError) in
         if sum == sidecar.checksum { return verifiedEntries.notePayloadVerified(entry, of: name) }
         _ = try resolve(name, key, .readPayload)
@@ -265,11 +260,18 @@ struct FoundSidecar {
   /// The entry's last recorded use, only for an idle expiry; otherwise its creation.
   fileprivate(set) var lastUsed: Int64
 
+  /// When the entry expires; `Int64.min` if it has expired.
+  var expires: Int64 {
+    let (expiry, created) = (sidecar.expiry, sidecar.created)
+    if expiry.hasPassed(created: created, lastUsed: lastUsed, now: WallClock.now) { return .min }
+    return expiry.time(created: created, lastUsed: lastUsed)
+  }
+
   /// nil if the file is damaged.
   @inline(__always)
   fileprivate init?(
-    _ contents: UnsafeRawBufferPointer, of payload: FileStatus?,
-    path: @autoclosure () -> String, _ isKey: (UnsafeRawBufferPointer) -> Bool
+    _ contents: UnsafeRawBufferPointer, of payload: FileStatus?, _ key: String?,
+    path: @autoclosure () -> String
   ) throws(StorageError) {
     let record: SidecarRecord
     do throws(Sidecar.Failure) {
@@ -283,7 +285,7 @@ struct FoundSidecar {
       return nil
     }
     sidecar = record.sidecar
-    hasKey = isKey(record.key)
+    hasKey = key.map { $0.utf8.hasSameBytes(as: record.key) } ?? true
     lastUsed = sidecar.created
   }
 }

@@ -20,6 +20,9 @@ struct VerifiedEntry: Sendable {
   /// Whether the payload's checksum was compared.
   var isPayloadVerified: Bool
 
+  /// When it expires, or has expired, unless it is used again.
+  var expires: Int64 { expiry.time(created: created, lastUsed: lastUsed) }
+
   func hasExpired(at now: Int64) -> Bool {
     expiry.hasPassed(created: created, lastUsed: lastUsed, now: now)
   }
@@ -30,8 +33,7 @@ struct VerifiedEntry: Sendable {
   ///
   /// - Parameter length: How long after the expiry.
   func isKept(for length: Int64, at now: Int64) -> Bool {
-    let end = expiry.time(created: created, lastUsed: lastUsed)
-    return now >= end && now < end.addingSaturated(length)
+    now >= expires && now < expires.addingSaturated(length)
   }
 
   /// Whether this is the entry that has this payload file.
