@@ -45,66 +45,60 @@ package final class FileCache: CacheEngine {
 
   // MARK: Opening
 
+  // The files are opened while no lock is held: that may wait for another process.
+
   /// The open cache; nil if there is none yet.
   func openCache() throws(StorageError) -> OpenCache? {
-    let (cache, isNew) = try withCurrent { current throws(StorageError) in
-      if let open = current, try open.isCurrent() { return (open as OpenCache?, false) }
-      current = try retryingIfRemoved { () throws(StorageError) in
-        try OpenCache.openIfPresent(at: paths, timeout: timeout, counts: counts)
-      }
-      return (current, current != nil)
+    if let cache = try usableCache(forWriting: false) { return cache }
+    let opened = try retryingIfRemoved { () throws(StorageError) in
+      try OpenCache.openIfPresent(at: paths, timeout: timeout, counts: counts)
     }
-    if isNew { noteOpened(cache) }
-    return cache
+    guard let opened else { return nil }
+    return try usableCache(forWriting: false, otherwise: opened)
   }
 
   /// The cache, open for writing and created if it was missing.
   func openCacheForWriting() throws(StorageError) -> OpenCache {
-    let open = try withCurrent { current throws(StorageError) in
-      if let open = try Self.writable(current) { return open as OpenCache? }
-      current = nil  // a second check within this tick of the clock would not look again
-      return nil
-    }
-    if let open { return open }
-    // Not while other threads, such as readers, wait for the open cache: these calls may wait for
-    // another process.
+    if let cache = try usableCache(forWriting: true) { return cache }
     let opened = try retryingIfRemoved { () throws(StorageError) in
       try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
     }
-    let cache = try withCurrent { current throws(StorageError) in
-      if let other = try Self.writable(current) { return other }
+    if let other = try usableCache(forWriting: true, otherwise: opened), other !== opened {
+      return other
+    }
+    if !current.takeIsClosedAsIdle() { cleanUpInBackground(opened) }
+    try opened.ledger?.checkClock()
+    return opened
+  }
+
+  /// The open cache, if it is still the one at the path and may be used.
+  ///
+  /// - Parameter opened: Becomes the open cache otherwise.
+  private func usableCache(
+    forWriting: Bool, otherwise opened: OpenCache? = nil
+  ) throws(StorageError) -> OpenCache? {
+    let result = try current.cache.withLock(timeout: timeout) {
+      current throws(StorageError) -> OpenCache? in
+      if let open = current, !forWriting || open.ledger != nil,
+        try open.isCurrent(forWriting: forWriting)
+      {
+        return open
+      }
+      // Also if it is nil: a second check within this tick of the clock would not look again.
       current = opened
       return opened
     }
-    if cache === opened {
-      noteOpened(cache)
-      if !current.takeIsClosedAsIdle() { cleanUpInBackground(cache) }
-      try cache.ledger?.checkClock()
+    guard let cache = result else {
+      throw StorageError(
+        .timedOut, operation: "open", path: paths.directory,
+        reason: "another thread has been opening the cache for more than \(timeout)",
+        remedy: "Find the blocked thread in this program.")
+    }
+    if let opened, cache === opened {
+      OpenStores.shared.add(current)
+      countInBackground(opened)
     }
     return cache
-  }
-
-  /// The cache, if it is open for writing and still the one at the path.
-  @inline(__always)
-  private static func writable(_ cache: OpenCache?) throws(StorageError) -> OpenCache? {
-    guard let cache, cache.ledger != nil, try cache.isCurrent(forWriting: true) else { return nil }
-    return cache
-  }
-
-  @inline(never)
-  private func noteOpened(_ cache: OpenCache?) {
-    OpenStores.shared.add(current)
-    if let cache { countInBackground(cache) }
-  }
-
-  private func withCurrent<R>(
-    _ body: (inout OpenCache?) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    if let result = try current.cache.withLock(timeout: timeout, body) { return result }
-    throw StorageError(
-      .timedOut, operation: "open", path: paths.directory,
-      reason: "another thread has been opening the cache for more than \(timeout)",
-      remedy: "Find the blocked thread in this program.")
   }
 
   /// Runs `body` with the cache open for writing; repeats it with the cache opened again if its
