@@ -27,12 +27,11 @@ extension Defaults {
     // Two properties, and not a `Result`: taking the engine out of that would retain it, which is a
     // tenth of the cost of a read.
 
-    /// What stores the values; an empty `MemoryEngine` if there is an ``engineError``.
+    /// What stores the values; an empty `MemoryEngine` if there is a ``lateEngine``.
     @usableFromInline let valueEngine: any ValueEngine
-    /// Why nothing can be stored: no directory can be found for the values.
-    @usableFromInline let engineError: StorageError?
-    /// The ``valueEngine`` of a store that was taken before `bootstrap`; nil for others.
-    private let deferredEngine: DeferredEngine?
+    /// The engine of a store that was taken before `bootstrap`, found when it is first used; or why
+    /// nothing can be stored, if no directory can be found for the values. nil for other stores.
+    private let lateEngine: FirstUse<Result<any ValueEngine, StorageError>>?
     let scope: StorageScope
     let observation: SettingsObservation
 
@@ -50,10 +49,9 @@ extension Defaults {
         try Self.makeEngine(for: suite, given: given.get(), in: scope)
       }
       switch engine {
-      case .success(let engine): (valueEngine, engineError) = (engine, nil)
-      case .failure(let error): (valueEngine, engineError) = (MemoryEngine(), error)
+      case .success(let engine): (valueEngine, lateEngine) = (engine, nil)
+      case .failure: (valueEngine, lateEngine) = (MemoryEngine(), FirstUse(engine))
       }
-      deferredEngine = nil
       self.observation = observation ?? SettingsObservation(engine, scope)
     }
 
@@ -62,17 +60,14 @@ extension Defaults {
     init(suite: Suite, before scope: StorageScope) {
       self.suite = suite
       self.scope = scope
-      let deferred = DeferredEngine {
-        StorageScope.inProcess { scope.defaults(suite).engine }
-      }
-      (valueEngine, engineError, deferredEngine) = (deferred, nil, deferred)
-      observation = SettingsObservation(deferred.engine.value, scope)
+      let engine = FirstUse { StorageScope.inProcess { scope.defaults(suite).engine } }
+      (valueEngine, lateEngine) = (MemoryEngine(), engine)
+      observation = SettingsObservation(engine.value, scope)
     }
 
     /// What stores the values, or the reason why there is none.
     var engine: Result<any ValueEngine, StorageError> {
-      if let deferredEngine { return deferredEngine.engine.value }
-      return engineError.map { .failure($0) } ?? .success(valueEngine)
+      lateEngine?.value ?? .success(valueEngine)
     }
 
     private static func makeEngine(
@@ -171,7 +166,7 @@ extension Defaults.Store {
 
   @usableFromInline
   func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
-    if let engineError { throw engineError }
+    if lateEngine != nil { return try engine.get().value(forKey: key) }
     return try valueEngine.value(forKey: key)
   }
 
@@ -275,6 +270,10 @@ extension Defaults.Store {
     _ key: String, _ operation: String
   ) throws(StorageError) -> T? {
     try perform(operation, key) { engine in
+      // The caller has looked in `valueEngine`, which such a store does not use.
+      if lateEngine != nil, let model = engine.cachedModel(forKey: key)?.value(as: T.self) {
+        return model
+      }
       guard let stored = try engine.versionedValue(forKey: key) else { return nil }
       let value = try Codec.decodeSetting(stored.value, as: T.self)
       if case .json = stored.value, let model = DecodedModel.make(value) {
@@ -371,7 +370,7 @@ extension Defaults.Store {
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try RunningUpdate.requireNone(of: self)
     try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
-      if let engineError { throw engineError }
+      if lateEngine != nil { return try engine.get().set(value, forKey: key) }
       try valueEngine.set(value, forKey: key)
     }
   }
