@@ -274,10 +274,10 @@ extension Defaults.Store {
       if lateEngine != nil, let model = engine.cachedModel(forKey: key)?.value(as: T.self) {
         return model
       }
-      guard let stored = try engine.versionedValue(forKey: key) else { return nil }
-      let value = try Codec.decodeSetting(stored.value, as: T.self)
-      if case .json = stored.value, let model = DecodedModel.make(value) {
-        engine.cache(model, forKey: key, version: stored.version)
+      guard let stored = try engine.value(forKey: key) else { return nil }
+      let value = try Codec.decodeSetting(stored, as: T.self)
+      if case .json = stored, let model = DecodedModel.make(value) {
+        engine.cache(model, of: stored, forKey: key)
       }
       return value
     }

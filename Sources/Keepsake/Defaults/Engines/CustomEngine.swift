@@ -36,26 +36,13 @@ final class CustomEngine: ValueEngine {
     }
   }
 
-  private func value(of data: Data?, _ key: String) throws(StorageError) -> StoredValue? {
-    try StoredValue(engineData: data, key: key)
-  }
-
   // MARK: Reading
 
   func value(forKey key: String) throws(StorageError) -> StoredValue? {
-    try value(of: calling(key) { try engine.data(forKey: key) }, key)
+    try StoredValue(engineData: calling(key) { try engine.data(forKey: key) }, key: key)
   }
 
   func keys() throws(StorageError) -> [String] { try calling { try engine.keys() } }
-
-  // A `StorageEngines.Engine` has no versions, so an outdated model could not be recognized.
-
-  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
-    try value(forKey: key).map { VersionedValue(value: $0, version: 0) }
-  }
-
-  func cachedModel(forKey key: String) -> DecodedModel? { nil }
-  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {}
 
   // MARK: Writing
 
@@ -90,7 +77,7 @@ final class CustomEngine: ValueEngine {
     if try replace(expected) { return true }
     // Another program may have written the same value differently.
     let data = try calling(key) { try engine.data(forKey: key) }
-    guard data != expected, try value(of: data, key) == old else { return false }
+    guard data != expected, try StoredValue(engineData: data, key: key) == old else { return false }
     return try replace(data)
   }
 

@@ -22,16 +22,11 @@ final class MemoryEngine: StorageEngines.Engine {
   private let timeout = Duration.seconds(10)
   let observers = Observers()
 
-  convenience init() { self.init(isEmptiedByFork: false) }
-
-  /// - Parameter isEmptiedByFork: Whether a forked child begins with an empty engine if the fork
-  ///   interrupted a change. For copies of values, which can be made again.
-  init(isEmptiedByFork: Bool) {
-    if isEmptiedByFork {
-      table = ReadWriteLocked(ValueTable(), afterFork: { ValueTable() })
-    } else {
-      table = ReadWriteLocked(ValueTable())
-    }
+  /// - Parameter replacement: Makes the values of a forked child if the fork interrupted a change;
+  ///   for copies of values, which can be made again. Without it, the child uses the values as they
+  ///   are.
+  init(afterFork replacement: (@Sendable () -> ValueTable)? = nil) {
+    table = ReadWriteLocked(ValueTable(), afterFork: replacement)
   }
 
   /// The bytes of a key, as JSON with the same meaning as what was set; nil if there are none.
@@ -91,18 +86,13 @@ extension MemoryEngine: ValueEngine {
   func value(forKey key: String) -> StoredValue? { table.withReadLock { $0.value(forKey: key) } }
 
   @usableFromInline
-  func versionedValue(forKey key: String) -> VersionedValue? {
-    table.withReadLock { $0.versionedValue(forKey: key) }
-  }
-
-  @usableFromInline
   func cachedModel(forKey key: String) -> DecodedModel? {
     table.withReadLock { $0.model(forKey: key) }
   }
 
   @usableFromInline
-  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    table.withLock { $0.cache(model, forKey: key, version: version) }
+  func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
+    table.withLock { $0.cache(model, of: value, forKey: key) }
   }
 
   @usableFromInline

@@ -50,7 +50,7 @@ extension StorageEngines {
     private let source: any StorageEngines.MirroredEngine
     /// Makes the calls of the engine other than ``StorageEngines/MirroredEngine/fill(_:)``.
     private let engine: CustomEngine
-    private let values = MemoryEngine(isEmptiedByFork: true)
+    private let values = MemoryEngine(afterFork: { ValueTable() })
     /// How often filling has failed, and why it did the last time. One thread at a time fills.
     private let filling = Locked<(failureCount: Int, failure: StorageError?)>((0, nil))
     private let failureCount = Atomic(0)
@@ -189,22 +189,9 @@ extension StorageEngines.Mirror: ValueEngine {
   @usableFromInline
   func value(forKey key: String) throws(StorageError) -> StoredValue? {
     try fillIfNeeded()
-    guard let value = values.value(forKey: key) else { return nil }
-    return try intact(value, key)
-  }
-
-  @usableFromInline
-  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
-    try fillIfNeeded()
-    guard let value = values.versionedValue(forKey: key) else { return nil }
-    _ = try intact(value.value, key)
-    return value
-  }
-
-  /// The value, unless its bytes were not JSON.
-  @inline(__always)
-  private func intact(_ value: StoredValue, _ key: String) throws(StorageError) -> StoredValue {
-    if case .json(let text) = value, text.isEmpty { throw .notJSON(key) }
+    let value = values.value(forKey: key)
+    // The bytes were not JSON; see `damaged`.
+    if case .json(let text)? = value, text.isEmpty { throw .notJSON(key) }
     return value
   }
 
@@ -214,8 +201,8 @@ extension StorageEngines.Mirror: ValueEngine {
   }
 
   @usableFromInline
-  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    values.cache(model, forKey: key, version: version)
+  func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
+    values.cache(model, of: value, forKey: key)
   }
 
   @usableFromInline

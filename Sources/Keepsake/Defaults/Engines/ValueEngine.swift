@@ -7,14 +7,12 @@
 protocol ValueEngine: AnyObject, Sendable {
   func value(forKey key: String) throws(StorageError) -> StoredValue?
 
-  /// The value with its version, which identifies it in ``cache(_:forKey:version:)``.
-  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue?
-
   /// The cached model of the key's current value; nil if there is none at hand.
   func cachedModel(forKey key: String) -> DecodedModel?
 
-  /// Caches the model that was decoded from this version of the value, until the value changes.
-  func cache(_ model: DecodedModel, forKey key: String, version: UInt64)
+  /// Caches the model that was decoded from `value` until the key gets another value; does nothing
+  /// if it has one.
+  func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String)
 
   /// Stores a value; nil removes it.
   func set(_ value: StoredValue?, forKey key: String) throws(StorageError)
@@ -65,13 +63,6 @@ protocol ValueEngine: AnyObject, Sendable {
   var isReady: Bool { get }
 }
 
-/// A value, and a number that no earlier or later value of the key has.
-@usableFromInline
-struct VersionedValue: Sendable {
-  let value: StoredValue
-  let version: UInt64
-}
-
 /// Values of a suite that may have changed since an earlier moment.
 @usableFromInline
 struct ChangedValues: Sendable {
@@ -83,6 +74,13 @@ struct ChangedValues: Sendable {
 }
 
 extension ValueEngine {
+  // By default, reading finds the value anew, and decodes it each time.
+
+  @usableFromInline
+  func cachedModel(forKey key: String) -> DecodedModel? { nil }
+  @usableFromInline
+  func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {}
+
   @usableFromInline var isCopy: Bool { false }
   @usableFromInline var isReady: Bool { true }
 

@@ -56,9 +56,9 @@ struct ValueTable: ~Copyable {
     liveSize = 0
   }
 
-  /// Caches a model beside its value, unless the value has changed since `version`.
-  mutating func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    entries.modify(key) { if $0.version == version { $0.model = model } }
+  /// Caches a model beside the value that it was decoded from.
+  mutating func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
+    entries.modify(key) { if $0.value == value { $0.model = model } }
   }
 
   /// A copy of what has changed, which can be made under a lock.
@@ -81,9 +81,5 @@ struct ValueTable: ~Copyable {
     let start = known ?? 0
     let copies = entries.copies { $0.version > start ? $0.value : nil }
     return Changes(copies: copies, isComplete: known == nil, version: self.version)
-  }
-
-  func versionedValue(forKey key: String) -> VersionedValue? {
-    entries[key].map { VersionedValue(value: $0.value, version: $0.version) }
   }
 }

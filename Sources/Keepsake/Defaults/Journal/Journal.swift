@@ -51,16 +51,12 @@ final class Journal: ValueEngine, FileHoldingStore {
     return try read { $0.value(forKey: key) }
   }
 
-  func versionedValue(forKey key: String) throws(StorageError) -> VersionedValue? {
-    try read { $0.versionedValue(forKey: key) }
-  }
-
   func cachedModel(forKey key: String) -> DecodedModel? {
     loaded.withReadLock { $0.isCurrent ? $0.table.model(forKey: key) : nil }
   }
 
-  func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    loaded.withLock { $0.cache(model, forKey: key, version: version) }
+  func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
+    loaded.withLock { $0.cache(model, of: value, forKey: key) }
   }
 
   func keys() throws(StorageError) -> [String] { try read { $0.entries.copiedKeys }.keys }

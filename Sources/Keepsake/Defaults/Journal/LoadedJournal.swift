@@ -105,8 +105,8 @@ struct LoadedJournal: ~Copyable {
     return mappedWord.value == validatedWord.bits && generation == ForkGuard.generation
   }
 
-  mutating func cache(_ model: DecodedModel, forKey key: String, version: UInt64) {
-    table.cache(model, forKey: key, version: version)
+  mutating func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
+    table.cache(model, of: value, forKey: key)
   }
 
   // MARK: Validating
