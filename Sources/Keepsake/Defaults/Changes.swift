@@ -68,12 +68,9 @@ extension Defaults {
       public mutating func next(
         isolation actor: isolated (any Actor)?
       ) async throws(Never) -> Value? {
-        // `self` is being modified while `signals` waits, so the closure needs a copy.
-        var lastValue = lastValue
-        defer { self.lastValue = lastValue }
-        return await signals.firstResult(isolation: actor) { [sequence] () -> Value? in
+        while await signals.wait(isolation: actor) {
           let current = Changes.currentValue(sequence.store, sequence.key)
-          guard lastValue != .some(current) else { return nil }
+          if lastValue == .some(current) { continue }
           lastValue = .some(current)
           guard let current else { return sequence.defaultValue }
           do throws(StorageError) {
@@ -83,6 +80,7 @@ extension Defaults {
             return sequence.defaultValue
           }
         }
+        return nil
       }
     }
   }
@@ -113,25 +111,24 @@ struct ChangeSignals {
     }
   }
 
-  /// Calls `check` when it is first called, and then after signals, until it returns a result.
+  /// Waits until values may have changed since the last call, whose caller has checked them;
+  /// returns at once when it is first called.
   ///
-  /// - Returns: The result; nil if the task is cancelled or the store cannot be watched.
-  mutating func firstResult<R>(
-    isolation actor: isolated (any Actor)?, _ check: () -> R?
-  ) async -> R? {
+  /// - Returns: false if the task is cancelled or the store cannot be watched.
+  mutating func wait(isolation actor: isolated (any Actor)?) async -> Bool {
     while signals != nil, !Task.isCancelled {
       // A check must not wait for a server on a thread that tasks share. There is a signal when the
       // values have come.
       if isCheckDue, (try? engine.get().isReady) == true {
         isCheckDue = false
-        if let result = check() { return result }
+        return true
       }
       // Signals that come until the next check make one.
       if await signals?.next(isolation: actor) == nil { break }
       isCheckDue = true
       await limitRate(isolation: actor)
     }
-    return nil
+    return false
   }
 
   /// Waits if there have been too many checks lately.

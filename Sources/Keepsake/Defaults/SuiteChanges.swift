@@ -24,9 +24,8 @@ struct SuiteChanges: AsyncSequence, Sendable {
     /// Applies changes, and returns the keys whose values differ from those before.
     mutating func apply(_ changes: ChangedValues) -> Set<String> {
       var keys: Set<String> = []
-      for (key, value) in changes.values where values[key] != value {
-        keys.insert(key)
-        if !changes.isComplete { values.set(key, value) }
+      for (key, value) in changes.values {
+        if values.set(key, value) != value { keys.insert(key) }
       }
       if changes.isComplete {
         let current = Known(changes)
@@ -74,15 +73,11 @@ struct SuiteChanges: AsyncSequence, Sendable {
     mutating func next(
       isolation actor: isolated (any Actor)?
     ) async throws(Never) -> Set<String>? {
-      // `self` is being modified while `signals` waits. The values are moved and not copied, so
-      // that changing one of them does not copy all.
-      var known = known
-      self.known = nil
-      defer { self.known = known }
-      return await signals.firstResult(isolation: actor) { [store] () -> Set<String>? in
+      while await signals.wait(isolation: actor) {
         let keys = SuiteChanges.update(&known, from: store)
-        return keys.isEmpty ? nil : keys
+        if !keys.isEmpty { return keys }
       }
+      return nil
     }
   }
 }
