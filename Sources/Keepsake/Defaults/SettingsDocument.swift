@@ -53,18 +53,13 @@ package struct SettingsDocument {
       throw Self.unreadable("the document is neither a JSON object nor a property list")
     }
     for (key, member) in members.sorted(by: { $0.key < $1.key }) {
-      switch try? member.get() {
-      case .null?: continue
-      case .data(let data)?: values.append((key, .data(data)))
-      case .date(let date)?: values.append((key, .date(date.timeIntervalSinceReferenceDate)))
-      case .double(let number)?: values.append((key, .double(number)))
-      case let member:
-        if let value = (try? Codec.encode(member)) ?? nil {
-          values.append((key, value))
-        } else {
-          problems.append(
-            Self.invalid("the value cannot be read, or is nested too deeply", key: key))
-        }
+      let member = try? member.get()
+      if case .null? = member { continue }
+      if let value = (try? Codec.encode(member)) ?? nil {
+        values.append((key, value))
+      } else {
+        problems.append(
+          Self.invalid("the value cannot be read, or is nested too deeply", key: key))
       }
     }
   }
