@@ -120,18 +120,12 @@ struct RunningUpdate {
     of store: Defaults.Store, _ body: () throws(E) -> Void
   ) throws(E) {
     let outer = ThreadState.innermostUpdate
-    var update = RunningUpdate(engine: store.engineIdentity, outer: outer)
-    var failure: E?
-    withUnsafePointer(to: &update) { pointer in
+    defer { ThreadState.innermostUpdate = outer }
+    let update = RunningUpdate(engine: store.engineIdentity, outer: outer)
+    try withUnsafePointer(to: update) { pointer throws(E) in
       ThreadState.innermostUpdate = UnsafeRawPointer(pointer)
-      do throws(E) {
-        try body()
-      } catch {
-        failure = error
-      }
-      ThreadState.innermostUpdate = outer
+      try body()
     }
-    if let failure { throw failure }
   }
 
   /// Whether the closure of any update is running on this thread.

@@ -83,7 +83,8 @@ final class SettingsObservation: Observable, Sendable {
   private func track(_ key: String) {
     // First, so that no change by another process is missed after the value has been read.
     follow()
-    let value = valueForReading(key)
+    // A failure is not reported, because the read that follows reports it.
+    let value = (try? self.value(key)) ?? nil
     let (tracked, isReplacement) = state.withLock { state in
       let current = state.trackedValues[key]
       if let current, current.value == value, current.addRead() { return (current, false) }
@@ -100,7 +101,7 @@ final class SettingsObservation: Observable, Sendable {
     registrar.access(self, keyPath: \.[tracked])
     // A write that ended before the tracked value was made did not know of it. The engine's lock
     // orders all later writes after this second read, so they do.
-    if valueForReading(key) == value {
+    if (try? self.value(key)) ?? nil == value {
       if isReplacement { checkSoon() }
     } else {
       state.withLock { $0.remove(tracked) }
@@ -108,13 +109,8 @@ final class SettingsObservation: Observable, Sendable {
     }
   }
 
-  /// The current value. A failure is not reported, because the read that follows reports it.
-  private func valueForReading(_ key: String) -> StoredValue? {
-    do throws(StorageError) {
-      return try findEngine().get().value(forKey: key)
-    } catch {
-      return nil
-    }
+  private func value(_ key: String) throws(StorageError) -> StoredValue? {
+    try findEngine().get().value(forKey: key)
   }
 
   // MARK: Changes by other processes
@@ -226,7 +222,7 @@ final class SettingsObservation: Observable, Sendable {
 
   private func currentValue(_ key: String) -> StoredValue? {
     do throws(StorageError) {
-      return try findEngine().get().value(forKey: key)
+      return try value(key)
     } catch {
       // The setting reads as its default now.
       scope.report(error.inContext(of: "changes", key: key).reported(by: "Defaults"))
