@@ -42,24 +42,18 @@ extension Journal {
   ///   - count: The number of damaged places.
   ///   - repair: The path of the damaged file's copy, or why the file was not repaired.
   func damageReport(_ count: Int, _ repair: Result<String, StorageError>) -> StorageError {
-    let remedy: String
-    var underlying: StorageError?
-    switch repair {
-    case .success(let copy):
-      remedy =
-        "Check your settings: some may have reverted to an earlier value. "
-        + "The damaged file was kept as \(copy)."
-    case .failure(let error):
-      underlying = error
-      remedy =
-        "Check your settings: some may have reverted to an earlier value. "
-        + "The damaged file could not be replaced: \(error.description)"
-    }
+    let (outcome, underlying): (String, StorageError?) =
+      switch repair {
+      case .success(let copy): ("was kept as \(copy).", nil)
+      case .failure(let error): ("could not be replaced: \(error.description)", error)
+      }
     return StorageError(
       .damaged, operation: "open", path: location.path,
       reason: "the file is damaged in \(count) \(count == 1 ? "place" : "places"); "
         + "all other records are intact",
-      remedy: remedy, underlyingError: underlying)
+      remedy: "Check your settings: some may have reverted to an earlier value. "
+        + "The damaged file \(outcome)",
+      underlyingError: underlying)
   }
 
   // MARK: Values that another program has dropped
