@@ -19,27 +19,38 @@ final class ByteRangeLock: Sendable {
 
   init(_ path: String) { self.path = path }
 
-  /// Runs `body` while no other thread or process holds any of the bytes.
+  /// Keeps all other threads and processes from holding any of the bytes.
   ///
   /// - Parameter mode: The mode of the file if it is created.
-  func withLock<R>(
-    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32, _ wait: Wait,
-    _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
+  /// - Returns: What the caller unlocks.
+  func lock(
+    _ bytes: Range<UInt64>, mode: @autoclosure () throws(StorageError) -> UInt32, _ wait: Wait
+  ) throws(StorageError) -> HeldLock {
     while true {
       let idle = idleFiles.withLock { $0.popLast() }
       let file = if let idle, idle.isOpen { idle } else { try open(mode()) }
       try Self.lock(file, bytes, wait)
       var exists = false
-      defer {
-        // Closing the file would not release the lock if a child inherited the descriptor.
-        LockFile.unlock(file, bytes: bytes)
-        if exists { idleFiles.withLock { if $0.count < Self.maximumIdleCount { $0.append(file) } } }
-      }
+      // Closing the file would not release the lock if a child inherited the descriptor.
+      defer { if !exists { LockFile.unlock(file, bytes: bytes) } }
       // If the file was deleted, other processes lock a new one.
       exists = try file.status().linkCount > 0
-      if exists { return try body() }
+      if exists { return HeldLock(file: file, bytes: bytes, owner: self) }
     }
+  }
+
+  fileprivate func unlock(_ file: File, _ bytes: Range<UInt64>) {
+    LockFile.unlock(file, bytes: bytes)
+    idleFiles.withLock { if $0.count < Self.maximumIdleCount { $0.append(file) } }
+  }
+
+  /// Runs `body` while no other thread or process holds any of the bytes.
+  func withLock<R>(
+    _ bytes: Range<UInt64>, mode: UInt32, _ wait: Wait, _ body: () throws(StorageError) -> R
+  ) throws(StorageError) -> R {
+    let held = try lock(bytes, mode: mode, wait)
+    defer { held.unlock() }
+    return try body()
   }
 
   private func open(_ mode: UInt32) throws(StorageError) -> File {
@@ -74,4 +85,13 @@ final class ByteRangeLock: Sendable {
       return false
     }
   }
+}
+
+/// Bytes of a file that are locked until ``unlock()`` is called.
+package struct HeldLock: Sendable {
+  fileprivate let file: File
+  fileprivate let bytes: Range<UInt64>
+  fileprivate let owner: ByteRangeLock
+
+  func unlock() { owner.unlock(file, bytes) }
 }

@@ -202,9 +202,7 @@ final class SharedVault: VaultStorage {
 
   // MARK: Writing
 
-  func withLock<R>(
-    on path: EntryPath, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R { try body() }
+  func lockEntry(_ path: EntryPath) -> HeldLock? { nil }
 
   func store(
     _ entry: UnsafeRawBufferPointer, at path: EntryPath, if condition: EntryCondition,

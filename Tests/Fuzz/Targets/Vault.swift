@@ -86,7 +86,7 @@ private func checkUnreadable(_ error: StorageError) {
         try file.validate(bytes)
         let records = KeyFile.records(bytes)
         check(records.count == Int(bytes[6]) | Int(bytes[7]) << 8, "as many keys as it says")
-        check(records.last?.upperBound ?? 8 == bytes.count - Digest.size, "no bytes remain")
+        check(8 + records.map(\.count).reduce(0, +) == bytes.count - Digest.size, "no bytes remain")
       } catch {
         checkUnreadable(error)
       }

@@ -25,11 +25,11 @@ package struct KeyFile: Sendable {
 
   /// The key with the id that a vault's key slot names.
   func secret(forID id: [UInt8]) throws(StorageError) -> SlotSecret {
-    guard let contents = try read() else { throw missing }
-    let bytes = UnsafeRawBufferPointer(contents.bytes)
-    for record in Self.records(bytes)
-    where bytes[part: record].prefix(Self.idSize).elementsEqual(id) {
-      return try Self.secret(in: bytes[part: record])
+    let contents = try read()
+    if contents.bytes.isEmpty { throw missing }
+    for record in Self.records(UnsafeRawBufferPointer(contents.bytes))
+    where record.prefix(Self.idSize).elementsEqual(id) {
+      return try Self.secret(in: record)
     }
     throw StorageError(
       .locked, operation: "open", path: path, reason: "the key file has no key for this vault",
@@ -41,19 +41,47 @@ package struct KeyFile: Sendable {
 
   /// The key that was added last. If there is no key file, creates it with a first key.
   func newestSecret() throws(StorageError) -> SlotSecret {
-    if let contents = try read() {
-      let bytes = UnsafeRawBufferPointer(contents.bytes)
-      if let record = Self.records(bytes).last { return try Self.secret(in: bytes[part: record]) }
+    let contents = try read()
+    if let record = Self.records(UnsafeRawBufferPointer(contents.bytes)).last {
+      return try Self.secret(in: record)
     }
-    return try add(onlyIfEmpty: true)
+    return try addSecret(onlyIfEmpty: true)
   }
 
   /// Adds a key, which survives a power cut.
-  func addSecret() throws(StorageError) -> SlotSecret { try add(onlyIfEmpty: false) }
+  ///
+  /// - Parameter onlyIfEmpty: Whether to return the last key instead, if there is one.
+  func addSecret(onlyIfEmpty: Bool = false) throws(StorageError) -> SlotSecret {
+    let lock = try lock()
+    defer { lock.unlock() }
+    let old = try read()
+    let records = Self.records(UnsafeRawBufferPointer(old.bytes))
+    if onlyIfEmpty, let record = records.last { return try Self.secret(in: record) }
+    let new = try SecretBytes(count: Self.recordSize)
+    try SystemRandom.fill(new.bytes)
+    let record = UnsafeRawBufferPointer(new.bytes)
+    try write(records, adding: [record], replacing: !old.bytes.isEmpty)
+    return try Self.secret(in: record)
+  }
+
+  /// Adds the keys of another key file that this one does not have.
+  func addKeys(of other: KeyFile) throws(StorageError) {
+    let others = try other.read()
+    if others.bytes.isEmpty { throw other.missing }
+    let lock = try lock()
+    defer { lock.unlock() }
+    let old = try read()
+    let records = Self.records(UnsafeRawBufferPointer(old.bytes))
+    let known = Set(records.map { Array($0.prefix(Self.idSize)) })
+    let new = Self.records(UnsafeRawBufferPointer(others.bytes))
+      .filter { !known.contains(Array($0.prefix(Self.idSize))) }
+    if !new.isEmpty { try write(records, adding: new, replacing: !old.bytes.isEmpty) }
+  }
 
   /// Copies the file to a path that nothing has, durably.
   func copy(to target: String) throws(StorageError) {
-    guard let contents = try read() else { throw missing }
+    let contents = try read()
+    if contents.bytes.isEmpty { throw missing }
     _ = try FileSystem.write(
       UnsafeRawBufferPointer(contents.bytes), to: target, mode: 0o600, durable: true,
       replacing: false)
@@ -68,86 +96,41 @@ package struct KeyFile: Sendable {
 
   // MARK: Writing
 
-  private func add(onlyIfEmpty: Bool) throws(StorageError) -> SlotSecret {
-    try change { bytes, records, exists throws(StorageError) in
-      if onlyIfEmpty, let record = records.last { return try Self.secret(in: bytes[part: record]) }
-      let new = try SecretBytes(count: Self.recordSize)
-      try SystemRandom.fill(new.bytes)
-      let record = UnsafeRawBufferPointer(new.bytes)
-      try write(bytes, records, adding: record, replacing: exists)
-      return try Self.secret(in: record)
-    }
-  }
-
-  /// Adds the keys of another key file that this one does not have.
-  func addKeys(of other: KeyFile) throws(StorageError) {
-    guard let contents = try other.read() else { throw other.missing }
-    let otherBytes = UnsafeRawBufferPointer(contents.bytes)
-    try change { bytes, records, exists throws(StorageError) in
-      let known = Set(records.map { Array(bytes[part: $0].prefix(Self.idSize)) })
-      let new = Self.records(otherBytes)
-        .filter { !known.contains(Array(otherBytes[part: $0].prefix(Self.idSize))) }
-      if new.isEmpty { return }
-      let added = try SecretBytes(count: new.count * Self.recordSize)
-      for (index, record) in new.enumerated() {
-        added.bytes[part: (index * Self.recordSize)...].copyMemory(from: otherBytes[part: record])
-      }
-      try write(bytes, records, adding: UnsafeRawBufferPointer(added.bytes), replacing: exists)
-    }
-  }
-
-  /// Runs `body` with the file's contents while no other thread or process adds a key.
-  private func change<R>(
-    _ body: (UnsafeRawBufferPointer, _ records: [Range<Int>], _ exists: Bool)
-      throws(StorageError) -> R
-  ) throws(StorageError) -> R {
+  /// Keeps all other threads and processes from adding a key.
+  private func lock() throws(StorageError) -> HeldLock {
     _ = try directory.createIfNeeded()
     try requireSafeDirectory()
     let lockPath = directory.lockPath(for: FileSystem.name(of: path))
-    return try ByteRangeLock(lockPath).withLock(
-      ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: timeout)
-    ) {
-      () throws(StorageError) in
-      let contents = try read()
-      let exists = contents != nil
-      let old: SecretBytes
-      if let contents { old = contents } else { old = try SecretBytes(count: 0) }
-      let bytes = UnsafeRawBufferPointer(old.bytes)
-      return try body(bytes, Self.records(bytes), exists)
-    }
+    return try ByteRangeLock(lockPath)
+      .lock(ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: timeout))
   }
 
-  /// Replaces the file by one with the same keys and new ones.
+  /// Replaces the file by one with the same keys and new ones. The caller holds the lock.
   private func write(
-    _ oldBytes: UnsafeRawBufferPointer, _ records: [Range<Int>],
-    adding added: UnsafeRawBufferPointer, replacing: Bool
+    _ records: [UnsafeRawBufferPointer], adding new: [UnsafeRawBufferPointer], replacing: Bool
   ) throws(StorageError) {
-    let recordCount = records.count + added.count / Self.recordSize
+    let recordCount = records.count + new.count
     guard recordCount <= Self.maxKeyCount else {
       throw StorageError(
         .misuse, operation: "protect", path: path,
         reason: "the key file already has \(records.count) keys",
         remedy: "Protect the vault with another source, then move this file away.")
     }
-    let oldEnd = Self.prefixSize + records.count * Self.recordSize
-    let count = oldEnd + added.count
-    let new = try SecretBytes(count: count + Digest.size)
-    var prefix = Self.signature + [VaultFormat.version, 0]
-    prefix.append(number: UInt16(recordCount))
-    new.bytes.copyBytes(from: prefix)
-    if !records.isEmpty {
-      new.bytes[part: Self.prefixSize...].copyMemory(
-        from: oldBytes[part: Self.prefixSize..<oldEnd])
-    }
-    new.bytes[part: oldEnd...].copyMemory(from: added)
-    let checksum = try Digest.sha256(UnsafeRawBufferPointer(new.bytes)[part: ..<count])
-    new.bytes[part: count...].copyBytes(from: checksum)
+    let count = Self.prefixSize + recordCount * Self.recordSize
+    let contents = try SecretBytes(count: count + Digest.size)
+    let bytes = UnsafeRawBufferPointer(contents.bytes)
+    var writer = ByteWriter(contents.bytes)
+    writer.append(Self.signature)
+    writer.append(VaultFormat.version)
+    writer.append(UInt8(0))
+    writer.append(UInt16(recordCount))
+    for record in records + new { writer.append(record) }
+    writer.append(try Digest.sha256(bytes[part: ..<count]))
 
     // Remove temporary files of any age, because they contain keys.
     try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
     let isInPlace = try FileSystem.write(
-      UnsafeRawBufferPointer(new.bytes), to: path, mode: 0o600, durable: true,
-      replacing: replacing, validate: requireKeptMode)
+      bytes, to: path, mode: 0o600, durable: true, replacing: replacing, validate: requireKeptMode)
     guard isInPlace else {
       throw StorageError(
         .damaged, operation: "protect", path: path, reason: "another program created this file",
@@ -166,19 +149,19 @@ package struct KeyFile: Sendable {
     )
   }
 
-  /// The ranges of the keys with their ids, in bytes that ``validate(_:)`` accepts.
-  static func records(_ bytes: UnsafeRawBufferPointer) -> [Range<Int>] {
+  /// The keys with their ids, in bytes that ``validate(_:)`` accepts or that are empty.
+  static func records(_ bytes: UnsafeRawBufferPointer) -> [UnsafeRawBufferPointer] {
     stride(from: prefixSize, to: bytes.count - Digest.size, by: recordSize)
-      .map { $0..<($0 + recordSize) }
+      .map { bytes[part: $0..<($0 + recordSize)] }
   }
 
-  /// The whole file; nil when there is none.
-  private func read() throws(StorageError) -> SecretBytes? {
+  /// The whole file; empty when there is none.
+  private func read() throws(StorageError) -> SecretBytes {
     let file: File
     do throws(StorageError) {
       file = try File(path, .readNoFollow)
     } catch  where error.code == .notFound {
-      return nil
+      return try SecretBytes(count: 0)
     } catch  where error.code == .symbolicLink {
       throw refusal("it is a symbolic link", remedy: "Replace the link with the file itself.")
     }

@@ -56,15 +56,15 @@ extension Vault {
   private func writeUnderLock(
     _ secret: NewSecret, _ presenceKey: PresenceKey?, at path: EntryPath, _ session: VaultSession
   ) throws(StorageError) -> WriteOutcome {
-    try session.storage.withLock(on: path) { () throws(StorageError) in
-      if try !session.isCurrent() { try reloadHeader(of: session) }
-      // Another thread may have made an older session the open one in the meantime.
-      guard let current = try existingSession(), try current.isCurrent(),
-        current.header.vaultID == session.header.vaultID,
-        try current.isPrimaryPath(path, of: secret)
-      else { return .overtaken }
-      return try current.write(secret, presenceKey, at: path, isLockHeld: true)
-    }
+    let lock = try session.storage.lockEntry(path)
+    defer { lock?.unlock() }
+    if try !session.isCurrent() { try reloadHeader(of: session) }
+    // Another thread may have made an older session the open one in the meantime.
+    guard let current = try existingSession(), try current.isCurrent(),
+      current.header.vaultID == session.header.vaultID,
+      try current.isPrimaryPath(path, of: secret)
+    else { return .overtaken }
+    return try current.write(secret, presenceKey, at: path, isLockHeld: true)
   }
 
   /// Removes a secret such that it stays removed after a power cut. Removing a missing secret is

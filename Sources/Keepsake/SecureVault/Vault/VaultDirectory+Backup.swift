@@ -8,7 +8,9 @@ extension VaultDirectory {
   ///   - directory: The path of the copy, where nothing exists yet.
   ///   - keyFile: The path for a copy of the key file; nil for no copy.
   func backUp(to directory: String, keyFile: String?) throws(StorageError) {
-    try withExclusiveLock { _ throws(StorageError) in
+    do {
+      let lock = try lockExclusively().lock
+      defer { lock.unlock() }
       guard try readHeader() != nil else { throw StorageError.missing(paths.header) }
       try Self.copyFiles(from: paths.directory, to: directory, mode: 0o700)
     }
@@ -112,34 +114,34 @@ extension VaultDirectory {
   private func restore(
     _ staged: StagedDirectory, replacing path: String
   ) throws(StorageError) -> String? {
-    try withExclusiveLock { _ throws(StorageError) in
-      // All processes continue to lock the same file. Without hard links they lock a new one, and
-      // their sessions are out of date.
-      _ = try FileSystem.link(paths.lock, to: staged.path + "/.lock")
-      let isEmpty = try FileSystem.list(path).allSatisfy { $0 == ".lock" }
-      // The exchange gives the replaced vault this name, so that nothing takes it for a temporary
-      // directory if a later step fails or this process is killed.
-      let stem = path + ".replaced"
-      let kept = try FileSystem.unusedPath(stem)
-      try staged.rename(to: kept)
-      guard try FileSystem.exchange(kept, with: path) else {
-        throw StorageError(
-          .misuse, operation: "restore", path: path,
-          reason: "this file system cannot exchange two directories",
-          remedy: "End all programs that use the vault, and replace it with the one in the backup.")
-      }
-      try FileSystem.synchronizeParent(of: path)
-      guard isEmpty else {
-        // What cannot be removed now is removed with the next one.
-        try? FileSystem.removeOldCopies(before: kept, stem)
-        return kept
-      }
-      // Nothing is lost if it stays.
-      try? FileSystem.unlink(kept + "/.lock")
-      _ = try? ConfinedPath(base: FileSystem.parent(of: kept))
-        .appending(FileSystem.name(of: kept)).removeEmptyDirectory()
-      return nil
+    let lock = try lockExclusively().lock
+    defer { lock.unlock() }
+    // All processes continue to lock the same file. Without hard links they lock a new one, and
+    // their sessions are out of date.
+    _ = try FileSystem.link(paths.lock, to: staged.path + "/.lock")
+    let isEmpty = try FileSystem.list(path).allSatisfy { $0 == ".lock" }
+    // The exchange gives the replaced vault this name, so that nothing takes it for a temporary
+    // directory if a later step fails or this process is killed.
+    let stem = path + ".replaced"
+    let kept = try FileSystem.unusedPath(stem)
+    try staged.rename(to: kept)
+    guard try FileSystem.exchange(kept, with: path) else {
+      throw StorageError(
+        .misuse, operation: "restore", path: path,
+        reason: "this file system cannot exchange two directories",
+        remedy: "End all programs that use the vault, and replace it with the one in the backup.")
     }
+    try FileSystem.synchronizeParent(of: path)
+    guard isEmpty else {
+      // What cannot be removed now is removed with the next one.
+      try? FileSystem.removeOldCopies(before: kept, stem)
+      return kept
+    }
+    // Nothing is lost if it stays.
+    try? FileSystem.unlink(kept + "/.lock")
+    _ = try? ConfinedPath(base: FileSystem.parent(of: kept))
+      .appending(FileSystem.name(of: kept)).removeEmptyDirectory()
+    return nil
   }
 
   // MARK: Copying files

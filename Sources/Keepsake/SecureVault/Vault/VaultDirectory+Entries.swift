@@ -24,16 +24,12 @@ extension VaultDirectory {
 
   // MARK: Writing
 
-  func withLock<R>(
-    on path: EntryPath, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try withLock(on: path, Wait(timeout: timeout), body)
+  func lockEntry(_ path: EntryPath) throws(StorageError) -> HeldLock? {
+    try lockEntry(path, Wait(timeout: timeout))
   }
 
-  private func withLock<R>(
-    on path: EntryPath, _ wait: Wait, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    try lock.withLock(path.lockByte, mode: try paths.fileMode(), wait, body)
+  private func lockEntry(_ path: EntryPath, _ wait: Wait) throws(StorageError) -> HeldLock {
+    try lock.lock(path.lockByte, mode: try paths.fileMode(), wait)
   }
 
   /// Writes a temporary file and moves it into place.
@@ -49,24 +45,19 @@ extension VaultDirectory {
           return .overtaken
         }
         var temporary = try makeTemporaryFile(entry, for: path, in: directory)
-        if isLockHeld {
-          if case .isAbsent = condition, try isPresent(path) { return .exists }
-          try temporary.moveToDestination()
-        } else {
-          let outcome = try withLock(on: path, wait) { () throws(StorageError) -> WriteOutcome in
-            guard try isCurrent() else { return .overtaken }
-            switch condition {
-            case .none: break
-            case .isAbsent: if try isPresent(path) { return .exists }
-            case .hasAccess(_, let isPresenceRequired):
-              guard try self.isPresenceRequired(at: path) == isPresenceRequired else {
-                return .overtaken
-              }
+        do {
+          let lock = isLockHeld ? nil : try lockEntry(path, wait)
+          defer { lock?.unlock() }
+          guard try isCurrent() else { return .overtaken }
+          switch condition {
+          case .isAbsent: if try isPresent(path) { return .exists }
+          case .hasAccess(_, let isPresenceRequired) where !isLockHeld:
+            guard try self.isPresenceRequired(at: path) == isPresenceRequired else {
+              return .overtaken
             }
-            try temporary.moveToDestination()
-            return .stored
+          case .none, .hasAccess: break
           }
-          guard case .stored = outcome else { return outcome }
+          try temporary.moveToDestination()
         }
         do throws(StorageError) {
           try FileSystem.synchronizeDirectory(path.directoryName, in: directory)
@@ -160,16 +151,15 @@ extension VaultDirectory {
     if let known, known.isOpen { return known }
     let mode = try paths.prepareDirectory()
     guard let directory = try directory() else { return nil }
-    // Only while the header is this one: under another one, the name may be an old one.
-    func makeDirectory() throws(StorageError) -> Bool {
-      guard try isCurrent() else { return false }
-      if try isDirectory(path.directoryName) { return true }
-      try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
-      return true
+    do {
+      let lock = if let wait { try lockEntry(path, wait) } else { HeldLock?.none }
+      defer { lock?.unlock() }
+      // Only while the header is this one: under another one, the name may be an old one.
+      guard try isCurrent() else { return nil }
+      if try !isDirectory(path.directoryName) {
+        try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
+      }
     }
-    let isMade =
-      if let wait { try withLock(on: path, wait, makeDirectory) } else { try makeDirectory() }
-    if !isMade { return nil }
     // The process that made that directory, the header or the key may have been killed before it
     // synchronized them.
     try paths.synchronize()
@@ -185,26 +175,26 @@ extension VaultDirectory {
     guard let primary = entryPaths.last, try hasDirectory(entryPaths.map(\.directoryName)) else {
       return try isCurrent() ? () : nil
     }
-    let isRemoved = try withLock(on: primary) { () throws(StorageError) in
-      guard try isCurrent() else { return false }
+    do {
+      let lock = try lockEntry(primary, Wait(timeout: timeout))
+      defer { lock.unlock() }
+      guard try isCurrent() else { return nil }
       for path in entryPaths {
         try FileSystem.unlink(path.path)
         // Before the next removal: a power cut must not undo the removal of the older one alone.
         if path !== primary { try synchronize(path.directoryName) }
       }
-      return true
     }
-    return isRemoved ? try synchronize(primary.directoryName) : nil
+    return try synchronize(primary.directoryName)
   }
 
   /// Locks out all writers, so that they find the entries or none.
   func removeEntries(in directoryNames: [String]) throws(StorageError) -> Void? {
     guard try hasDirectory(directoryNames) else { return try isCurrent() ? () : nil }
-    return try withExclusiveLock { _ throws(StorageError) in
-      guard try isCurrent() else { return nil }
-      try unlinkEntries(in: directoryNames)
-      return ()
-    }
+    let lock = try lockExclusively().lock
+    defer { lock.unlock() }
+    guard try isCurrent() else { return nil }
+    return try unlinkEntries(in: directoryNames)
   }
 
   /// Removes the entries in these directories such that they stay removed after a power cut. The

@@ -143,18 +143,18 @@ final class VaultDirectory: VaultStorage {
   func replaceHeader(
     _ makeHeader: () throws(StorageError) -> VaultHeader?
   ) throws(StorageError) -> (VaultHeader, any VaultStorage)? {
-    try withExclusiveLock { mode throws(StorageError) in
-      guard try isCurrent(), let header = try makeHeader() else { return nil }
-      return (header, try write(header, mode: mode, isFirst: false))
-    }
+    let (lock, mode) = try lockExclusively()
+    defer { lock.unlock() }
+    guard try isCurrent(), let header = try makeHeader() else { return nil }
+    return (header, try write(header, mode: mode, isFirst: false))
   }
 
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
-    try withExclusiveLock { mode throws(StorageError) -> VaultDirectory? in
-      if try hasHeader() { return nil }
-      try requireNoEntries()
-      return try write(header, mode: mode, isFirst: true)
-    }
+    let (lock, mode) = try lockExclusively()
+    defer { lock.unlock() }
+    if try hasHeader() { return nil }
+    try requireNoEntries()
+    return try write(header, mode: mode, isFirst: true)
   }
 
   /// Writes the header's file. The caller holds the exclusive lock.
@@ -177,17 +177,16 @@ final class VaultDirectory: VaultStorage {
     return with(HeaderFile(of: header, file, try file.status(withTimes: true)))
   }
 
-  /// Runs `body` while no other thread or process writes to the vault.
+  /// Keeps all other threads and processes from writing to the vault.
   ///
-  /// - Parameter body: Gets the mode of directories in the vault.
-  func withExclusiveLock<R>(
-    _ body: (_ mode: UInt32) throws(StorageError) -> R
-  ) throws(StorageError) -> R {
+  /// - Returns: What the caller unlocks, and the mode of directories in the vault.
+  func lockExclusively() throws(StorageError) -> (lock: HeldLock, mode: UInt32) {
     try FileSystem.requireTrustedLinks(paths.directory)
     let mode = try paths.prepareDirectory()
-    return try ByteRangeLock(paths.lock).withLock(
-      ByteRangeLock.allBytes, mode: mode & 0o666, Wait(timeout: timeout)
-    ) { () throws(StorageError) in try body(mode) }
+    // A lock of its own: it is rarely taken, so its file is not kept open.
+    let lock = try ByteRangeLock(paths.lock)
+      .lock(ByteRangeLock.allBytes, mode: mode & 0o666, Wait(timeout: timeout))
+    return (lock, mode)
   }
 
   // MARK: Erasing
@@ -262,16 +261,16 @@ final class VaultDirectory: VaultStorage {
   }
 
   private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
-    try withExclusiveLock { _ throws(StorageError) in
-      try unlinkEntries(in: paths.entryDirectories())
-      for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
-      try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
-      // Make the removal of the entries durable before removing the header: an entry that
-      // reappeared after a power cut could never be opened.
-      try FileSystem.synchronizeDirectory(paths.directory)
-      try eraseHeader(reporting: report)
-      try FileSystem.synchronizeDirectory(paths.directory)
-    }
+    let lock = try lockExclusively().lock
+    defer { lock.unlock() }
+    try unlinkEntries(in: paths.entryDirectories())
+    for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
+    try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
+    // Make the removal of the entries durable before removing the header: an entry that reappeared
+    // after a power cut could never be opened.
+    try FileSystem.synchronizeDirectory(paths.directory)
+    try eraseHeader(reporting: report)
+    try FileSystem.synchronizeDirectory(paths.directory)
   }
 
   /// Overwrites the header and removes it, so that the disk keeps no copy if the file system writes

@@ -151,28 +151,26 @@ extension VaultSession {
     at path: EntryPath, movingTo primaryPath: EntryPath
   ) throws(StorageError) -> Resealing {
     // Writers of the entry lock its primary path, whichever path it has now.
-    try storage.withLock(on: primaryPath) { () throws(StorageError) in
-      guard try isCurrent() else { return .overtaken }
-      let isMove = primaryPath.subpath != path.subpath
-      if isMove, try storage.openEntry(primaryPath, for: .changingKeys) != nil {
-        return .outdated
-      }
-      do throws(StorageError) {
-        guard let old = try storage.openEntry(path, for: .changingKeys) else { return .done }
-        let entry = try open(old, at: path, .all)
-        guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
-        else { return .done }
-        var cipher: XAES?
-        let sealed = try sealEntry(
-          names, entry.kind, entry.bytes, at: primaryPath,
-          isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
-        defer { sealed.deallocate() }
-        let replaced: Void? = try storage.replace(
-          old, at: path, by: UnsafeRawBufferPointer(sealed), movingTo: primaryPath)
-        return replaced == nil ? .overtaken : .done
-      } catch  where error.code == .damaged {
-        return .damaged(error)
-      }
+    let lock = try storage.lockEntry(primaryPath)
+    defer { lock?.unlock() }
+    guard try isCurrent() else { return .overtaken }
+    let isMove = primaryPath.subpath != path.subpath
+    if isMove, try storage.openEntry(primaryPath, for: .changingKeys) != nil { return .outdated }
+    do throws(StorageError) {
+      guard let old = try storage.openEntry(path, for: .changingKeys) else { return .done }
+      let entry = try open(old, at: path, .all)
+      guard let names = entry.names, isMove || entry.header.keyID != ring.primaryID
+      else { return .done }
+      var cipher: XAES?
+      let sealed = try sealEntry(
+        names, entry.kind, entry.bytes, at: primaryPath,
+        isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
+      defer { sealed.deallocate() }
+      let replaced: Void? = try storage.replace(
+        old, at: path, by: UnsafeRawBufferPointer(sealed), movingTo: primaryPath)
+      return replaced == nil ? .overtaken : .done
+    } catch  where error.code == .damaged {
+      return .damaged(error)
     }
   }
 

@@ -83,11 +83,10 @@ package protocol VaultStorage: Sendable {
   /// An entry with unchecked bytes; nil if there is none.
   func openEntry(_ path: EntryPath, for purpose: EntryPurpose) throws(StorageError) -> StoredEntry?
 
-  /// Runs `body` while no other thread or process writes that entry or the header, if the storage
-  /// has locks. One without them fails writes that are based on something else than what is stored.
-  func withLock<R>(
-    on path: EntryPath, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R
+  /// Keeps all other threads and processes from writing that entry or the header; nil if the storage
+  /// has no locks. One without them fails writes that are based on something else than what is
+  /// stored.
+  func lockEntry(_ path: EntryPath) throws(StorageError) -> HeldLock?
 
   /// Stores an entry such that it survives a power cut.
   ///
