@@ -196,10 +196,6 @@ final class SharedVault: VaultStorage {
     }
   }
 
-  func keyID(of path: EntryPath) throws(StorageError) -> UInt32? {
-    try openEntry(path, for: .changingKeys)?.header(at: path).keyID
-  }
-
   // MARK: Writing
 
   func lockEntry(_ path: EntryPath) -> HeldLock? { nil }

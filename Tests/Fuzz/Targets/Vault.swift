@@ -49,7 +49,8 @@ private func checkUnreadable(_ error: StorageError) {
 
 /// The header of an entry, and its two boxes after decryption.
 @Sendable func tryVaultEntry(_ input: UnsafeRawBufferPointer) {
-  if let header = try? EntryHeader(input) {
+  let path = EntryPath(vault: "", directoryName: "", fileName: "")
+  if let header = try? EntryHeader(input, at: path) {
     check(input.starts(with: header.bytes), "a header is written with the same bytes")
     check(header.namesLength <= EntryHeader.maxNamesLength, "names are within their limit")
     check(

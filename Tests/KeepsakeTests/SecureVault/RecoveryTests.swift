@@ -166,7 +166,8 @@ import Testing
       changed[2] = logN
       return try changed.withBytes { bytes in
         var reader = ByteReader(bytes)
-        return try KeySlot(&reader)
+        let slot = try KeySlot(&reader, path: nil)
+        return try #require(slot)
       }
     }
     let usual = try slot(17)
@@ -239,7 +240,8 @@ import Testing
     bytes[2] = 20
     let slot = try bytes.withBytes { bytes in
       var reader = ByteReader(bytes)
-      return try KeySlot(&reader)
+      let slot = try KeySlot(&reader, path: nil)
+      return try #require(slot)
     }
     header.slots = Array(repeating: slot, count: 16)
     try Bytes.write(try header.bytes(), to: directory.headerPath)

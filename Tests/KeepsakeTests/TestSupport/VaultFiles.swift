@@ -65,3 +65,11 @@ func interruptBeforeLocking(
 ) throws {
   try interrupt(before: .lock, at: "/vault/.lock", interruption, in: body)
 }
+
+extension EntryHeader {
+  /// The header of an entry's bytes.
+  init(_ bytes: [UInt8]) throws(StorageError) {
+    let path = EntryPath(vault: "", directoryName: "", fileName: "")
+    self = try bytes.withBytes { bytes throws(StorageError) in try EntryHeader(bytes, at: path) }
+  }
+}

@@ -80,30 +80,6 @@ package final class EntryPath: Sendable {
     return UnsafeRawBufferPointer(memory)[part: ..<writer.count]
   }
 
-  // MARK: The entry's header
-
-  /// The header of the entry's file, which nothing authenticates yet; nil when there is no file.
-  func readHeader() throws(StorageError) -> EntryHeader? {
-    try File.openIfPresent(path).map { file throws(StorageError) in
-      try StoredEntry.file(file).header(at: self)
-    }
-  }
-
-  func parseHeader(_ bytes: UnsafeRawBufferPointer) throws(StorageError) -> EntryHeader {
-    do throws(EntryHeader.ParseError) {
-      return try EntryHeader(bytes)
-    } catch {
-      switch error {
-      case .invalid: throw invalidHeaderError
-      case .newerVersion:
-        throw StorageError(
-          .unsupportedVersion, operation: "open", path: path,
-          reason: "a newer version of Keepsake wrote this secret",
-          remedy: "Update Keepsake; nothing was changed.")
-      }
-    }
-  }
-
   // MARK: Errors
 
   func damageError(_ reason: String) -> StorageError {
@@ -115,8 +91,6 @@ package final class EntryPath: Sendable {
   var invalidHeaderError: StorageError { damageError("it has no valid header") }
 
   var unknownKindError: StorageError { damageError("its value has an unknown kind") }
-
-  var lengthError: StorageError { damageError("its length does not match its header") }
 
   var alteredError: StorageError {
     damageError("it was altered, or moved here from another key")

@@ -26,7 +26,7 @@ final class KeyRing: Sendable {
   private static let info = Array("Keepsake vault 1 key set".utf8)
 
   /// nil when the pages do not hold a valid key set.
-  init?(_ pages: KeyPages) throws(KeySlot.ParseError) {
+  init?(_ pages: KeyPages) throws(StorageError) {
     var reader = ByteReader(UnsafeRawBufferPointer(pages.bytes)[part: XAES.keySize...])
     guard let nameKeyCount = reader.number(UInt32.self), nameKeyCount > 0,
       reader.take(Int(nameKeyCount) * XAES.keySize) != nil,
@@ -43,8 +43,7 @@ final class KeyRing: Sendable {
     guard let slotCount = reader.number(UInt16.self), slotCount <= VaultHeader.maxSlotCount
     else { return nil }
     for _ in 0..<slotCount {
-      let slot = try KeySlot(&reader)
-      if slot.opensVault { return nil }
+      guard let slot = try KeySlot(&reader, path: nil), !slot.opensVault else { return nil }
       slots.append(slot)
     }
     guard offsets.count == Int(count), let primaryOffset = offsets[primaryID], reader.isAtEnd
@@ -145,13 +144,7 @@ final class KeyRing: Sendable {
         box, key: UnsafeRawBufferPointer(keySetKey.bytes), authenticating: header.associatedData,
         into: pages.bytes[part: XAES.keySize...])
     }
-    guard isAuthentic else { return nil }
-    do throws(KeySlot.ParseError) {
-      return try KeyRing(pages)
-    } catch {
-      if error == .newerVersion { throw VaultHeader.newerVersionError(nil) }
-      return nil
-    }
+    return isAuthentic ? try KeyRing(pages) : nil
   }
 
   /// The key that the key set is sealed under.
@@ -202,23 +195,18 @@ final class KeyRing: Sendable {
     // It ends with a number of 0 slots.
     let pages = try KeyPages(
       count: nameKeysStart + newNameKeyCount * XAES.keySize + 8 + count * recordSize + 2)
-    var position = 0
+    var writer = ByteWriter(pages.bytes)
     /// Copies the old key at `offset`, or makes a new one if that is nil.
     func putKey(_ offset: Int?) throws(StorageError) {
-      let target = pages.bytes[part: position..<(position + XAES.keySize)]
       if let old, let offset {
-        old.withBytes(in: offset..<(offset + XAES.keySize)) { target.copyMemory(from: $0) }
+        old.withBytes(in: offset..<(offset + XAES.keySize)) { writer.append($0) }
       } else {
-        try SystemRandom.fill(target)
+        try SystemRandom.fill(pages.bytes[part: writer.count..<(writer.count + XAES.keySize)])
+        writer.skip(XAES.keySize)
       }
-      position += XAES.keySize
-    }
-    func putNumber(_ number: UInt32) {
-      pages.bytes.storeBytes(of: number.littleEndian, toByteOffset: position, as: UInt32.self)
-      position += 4
     }
     try putKey(newMasterKey ? nil : 0)
-    putNumber(UInt32(newNameKeyCount))
+    writer.append(UInt32(newNameKeyCount))
     if newMasterKey { try putKey(nil) }
     for number in 0..<nameKeyCount { try putKey(nameKeysStart + number * XAES.keySize) }
     var primaryID = old?.primaryID ?? 0
@@ -228,17 +216,17 @@ final class KeyRing: Sendable {
         primaryID = try SystemRandom.bytes(4).reduce(0) { $0 << 8 | UInt32($1) }
       } while primaryID == 0 || ids.contains(primaryID)
     }
-    putNumber(primaryID)
-    putNumber(UInt32(count))
+    writer.append(primaryID)
+    writer.append(UInt32(count))
     for id in ids.sorted() {
-      putNumber(id)
+      writer.append(id)
       try putKey(old?.offsets[id])
     }
     if addsPrimaryKey {
-      putNumber(primaryID)
+      writer.append(primaryID)
       try putKey(nil)
     }
-    guard let ring = try? KeyRing(pages) else {
+    guard let ring = try KeyRing(pages) else {
       throw OpenSSL.inputError("the new key set is not valid")
     }
     return ring

@@ -35,11 +35,6 @@ struct KeySlot: Equatable, Sendable {
     case recovery = 3
   }
 
-  enum ParseError: Error {
-    case invalid
-    case newerVersion
-  }
-
   let kind: Kind
   let purpose: Purpose
   /// scrypt's cost for a passphrase; 0 for other secrets.
@@ -79,18 +74,22 @@ struct KeySlot: Equatable, Sendable {
 
   var bytes: [UInt8] { prefix + salt + commitment + box }
 
-  init(_ reader: inout ByteReader) throws(ParseError) {
+  /// nil if the bytes are not a slot.
+  ///
+  /// - Parameter path: The header's, for errors.
+  init?(_ reader: inout ByteReader, path: String?) throws(StorageError) {
     guard let rawKind = reader.number(UInt8.self), let rawPurpose = reader.number(UInt8.self),
       let logN = reader.number(UInt8.self), let length = reader.number(UInt8.self),
       let locator = reader.array(Int(length)), let salt = reader.array(Self.saltSize),
-      let commitment = reader.array(Digest.size), let box = reader.array(Self.boxSize)
-    else { throw .invalid }
+      let commitment = reader.array(Digest.size), let box = reader.array(Self.boxSize),
+      rawKind > 0, rawPurpose > 0
+    else { return nil }
     guard let kind = Kind(rawValue: rawKind), let purpose = Purpose(rawValue: rawPurpose) else {
-      throw rawKind == 0 || rawPurpose == 0 ? .invalid : .newerVersion
+      throw VaultHeader.newerVersionError(path)
     }
     guard kind == .passphrase ? Self.acceptedLogN.contains(logN) : logN == 0,
       kind != .recoveryCode || purpose == .recovery
-    else { throw .invalid }
+    else { return nil }
     self.kind = kind
     self.purpose = purpose
     self.logN = logN

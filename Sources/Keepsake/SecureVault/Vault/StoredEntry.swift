@@ -38,11 +38,11 @@ package enum StoredEntry {
   }
 
   /// The entry's header, which nothing authenticates yet.
-  package func header(at path: EntryPath) throws(StorageError) -> EntryHeader {
+  func header(at path: EntryPath) throws(StorageError) -> EntryHeader {
     try withUnsafeTemporaryAllocation(byteCount: EntryHeader.size, alignment: 8) {
       buffer throws(StorageError) in
       let count = try read(into: buffer)
-      return try path.parseHeader(UnsafeRawBufferPointer(buffer)[part: ..<count])
+      return try EntryHeader(UnsafeRawBufferPointer(buffer)[part: ..<count], at: path)
     }
   }
 }

@@ -20,8 +20,6 @@ extension VaultDirectory {
     return try File.openIfPresent(path.path).map { .file($0) }
   }
 
-  func keyID(of path: EntryPath) throws(StorageError) -> UInt32? { try path.readHeader()?.keyID }
-
   // MARK: Writing
 
   func lockEntry(_ path: EntryPath) throws(StorageError) -> HeldLock? {
@@ -102,7 +100,7 @@ extension VaultDirectory {
   /// According to the entry's header. False if it cannot be read, as the entry will be replaced.
   private func isPresenceRequired(at path: EntryPath) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      return try path.readHeader()?.isPresenceRequired ?? false
+      return try openEntry(path, for: .reading)?.header(at: path).isPresenceRequired ?? false
     } catch  where error.code == .damaged {
       return false
     }

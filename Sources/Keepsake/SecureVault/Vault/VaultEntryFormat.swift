@@ -26,11 +26,6 @@ package struct EntryHeader: Equatable, Sendable {
   private static let signature: UInt32 = 0x3145_564B
   private static let presenceFlag: UInt16 = 1
 
-  enum ParseError: Error {
-    case invalid
-    case newerVersion
-  }
-
   var fileLength: Int { Self.size + namesLength + valueLength }
 
   var bytes: [UInt8] { [UInt8](count: Self.size) { write(to: &$0) } }
@@ -52,23 +47,28 @@ package struct EntryHeader: Equatable, Sendable {
     self.valueLength = valueLength
   }
 
-  init(_ bytes: UnsafeRawBufferPointer) throws(ParseError) {
+  /// Reads the start of an entry.
+  ///
+  /// - Parameter path: The entry's, for errors.
+  init(_ bytes: UnsafeRawBufferPointer, at path: EntryPath) throws(StorageError) {
     var reader = ByteReader(bytes)
     guard reader.number() == Self.signature, let version = reader.number(UInt8.self),
-      let cipherSuite = reader.number(UInt8.self)
-    else { throw .invalid }
+      let cipherSuite = reader.number(UInt8.self), version > 0, cipherSuite > 0
+    else { throw path.invalidHeaderError }
     guard version == VaultFormat.version, cipherSuite == VaultFormat.cipherSuite else {
-      throw version == 0 || cipherSuite == 0 ? .invalid : .newerVersion
+      throw StorageError(
+        .unsupportedVersion, operation: "open", path: path.path,
+        reason: "a newer version of Keepsake wrote this secret",
+        remedy: "Update Keepsake; nothing was changed.")
     }
     guard let flags = reader.number(UInt16.self), flags & ~Self.presenceFlag == 0,
       let keyID = reader.number(UInt32.self), let names = reader.number(UInt32.self),
-      let value = reader.number(UInt64.self)
-    else { throw .invalid }
-    guard (XAES.overhead...Self.maxNamesLength).contains(Int(names)),
+      let value = reader.number(UInt64.self),
+      (XAES.overhead...Self.maxNamesLength).contains(Int(names)),
       let valueLength = Int(exactly: value),
       valueLength >= XAES.overhead + PaddedValue.prefixSize,
       valueLength <= PaddedValue.maxPaddedLength + XAES.overhead
-    else { throw .invalid }
+    else { throw path.invalidHeaderError }
     self.init(
       isPresenceRequired: flags & Self.presenceFlag != 0, keyID: keyID, namesLength: Int(names),
       valueLength: valueLength)

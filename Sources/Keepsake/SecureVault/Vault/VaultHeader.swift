@@ -78,13 +78,13 @@ package struct VaultHeader: Equatable, Sendable {
       remedy: "Remove the damaged secrets: the header keeps old keys for them.")
   }
 
-  /// A header whose key set is sealed later.
-  init(vaultID: [UInt8], slots: [KeySlot], context: String) {
+  /// - Parameter keySetBox: Empty if the key set is sealed later.
+  init(vaultID: [UInt8], slots: [KeySlot], context: String, keySetBox: [UInt8] = []) {
     self.context = context
     self.vaultID = vaultID
     self.slots = slots.filter(\.opensVault)
     sealedSlots = slots.filter { !$0.opensVault }
-    keySetBox = []
+    self.keySetBox = keySetBox
   }
 
   /// The header of a vault whose key set was opened.
@@ -92,13 +92,6 @@ package struct VaultHeader: Equatable, Sendable {
     var header = self
     header.sealedSlots = ring.sealedSlots
     return header
-  }
-
-  private init(context: String, vaultID: [UInt8], slots: [KeySlot], keySetBox: [UInt8]) {
-    self.context = context
-    self.vaultID = vaultID
-    self.slots = slots
-    self.keySetBox = keySetBox
   }
 
   package init(_ bytes: [UInt8], path: String, context: String = "") throws(StorageError) {
@@ -117,19 +110,13 @@ package struct VaultHeader: Equatable, Sendable {
       else { return nil }
       var slots: [KeySlot] = []
       for _ in 0..<count {
-        do throws(KeySlot.ParseError) {
-          let slot = try KeySlot(&reader)
-          guard slot.opensVault else { return nil }
-          slots.append(slot)
-        } catch {
-          if error == .newerVersion { throw Self.newerVersionError(path) }
-          return nil
-        }
+        guard let slot = try KeySlot(&reader, path: path), slot.opensVault else { return nil }
+        slots.append(slot)
       }
       guard let length = reader.number(UInt32.self), let box = reader.array(Int(length)),
         reader.take(Digest.size) != nil, reader.isAtEnd
       else { return nil }
-      return VaultHeader(context: context, vaultID: vaultID, slots: slots, keySetBox: box)
+      return VaultHeader(vaultID: vaultID, slots: slots, context: context, keySetBox: box)
     }
     guard let parsed else { throw Self.damageError(path) }
     self = parsed

@@ -15,24 +15,14 @@ struct OpenedEntry: ~Copyable {
   let header: EntryHeader
   /// nil if they were not asked for.
   let names: EntryNames?
+  /// The value's box, decrypted in its place; empty if the value was not asked for.
+  fileprivate let box: SecretBytes
   /// What the value is, according to its prefix; 0 if it was not asked for.
   fileprivate(set) var kind: UInt8 = 0
   /// The part of the memory that is the value.
   fileprivate(set) var range = 0..<0
-  /// The value's box, decrypted in its place.
-  private let box: SecretBytes
   /// For a box that the caller seals. nil unless only the names were opened, under the primary key.
   var cipher: XAES?
-
-  fileprivate init(
-    _ header: EntryHeader, at path: EntryPath, in vaultHeader: VaultHeader, _ names: EntryNames?,
-    _ box: consuming SecretBytes, _ cipher: consuming XAES?
-  ) {
-    (self.path, self.header, self.names) = (path, header, names)
-    self.vaultHeader = header.isPresenceRequired ? vaultHeader : nil
-    self.box = box
-    self.cipher = cipher
-  }
 
   /// The bytes of the value.
   var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(box.bytes)[part: range] }
@@ -115,11 +105,11 @@ extension VaultSession {
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: size, alignment: 8)
     defer { buffer.deallocate() }
     var count = try entry.read(into: buffer)
-    let header = try path.parseHeader(UnsafeRawBufferPointer(buffer)[part: ..<count])
+    let header = try EntryHeader(UnsafeRawBufferPointer(buffer)[part: ..<count], at: path)
     if count < min(size, header.fileLength) { count = try entry.read(from: 0, into: buffer) }
     // If the buffer is full, there may be more.
     guard try header.fileLength == (count < size ? count : entry.size()) else {
-      throw path.lengthError
+      throw path.damageError("its length does not match its header")
     }
     let valueStart = EntryHeader.size + header.namesLength
     guard valueStart <= count else { return try open(entry, at: path, part, reading: valueStart) }
@@ -133,23 +123,22 @@ extension VaultSession {
     if part != .value || header.fileLength > count {
       names = try openNames(start, at: path, with: cipher)
     }
+    var opened = OpenedEntry(
+      path: path, vaultHeader: header.isPresenceRequired ? self.header : nil, header: header,
+      names: names, box: try SecretBytes(count: part == .names ? 0 : header.valueLength))
     if part == .names {
-      var kept: XAES?
-      if header.keyID == ring.primaryID { kept = consume cipher }
-      return OpenedEntry(
-        header, at: path, in: self.header, names, try SecretBytes(count: 0), kept)
+      if header.keyID == ring.primaryID { opened.cipher = consume cipher }
+      return opened
     }
-    let box = try SecretBytes(count: header.valueLength)
+    let box = opened.box.bytes
     var sealed = UnsafeRawBufferPointer(buffer)[part: valueStart..<count]
     if header.fileLength > count {
-      sealed = UnsafeRawBufferPointer(box.bytes)
-      guard try entry.read(from: valueStart, into: box.bytes) == sealed.count else {
+      sealed = UnsafeRawBufferPointer(box)
+      guard try entry.read(from: valueStart, into: box) == sealed.count else {
         throw path.damageError("it is truncated")
       }
     }
-    try openBox(
-      sealed, .value, of: start, at: path, with: cipher, into: XAES.message(in: box.bytes))
-    var opened = OpenedEntry(header, at: path, in: self.header, names, box, nil)
+    try openBox(sealed, .value, of: start, at: path, with: cipher, into: XAES.message(in: box))
     try opened.findValue(inBoxAt: 0..<header.valueLength)
     return opened
   }

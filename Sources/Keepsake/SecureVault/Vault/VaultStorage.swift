@@ -114,10 +114,6 @@ package protocol VaultStorage: Sendable {
     movingTo newPath: EntryPath
   ) throws(StorageError) -> Void?
 
-  /// The key that an entry is sealed under, according to its header, which nothing authenticates
-  /// yet; nil if there is no entry.
-  func keyID(of path: EntryPath) throws(StorageError) -> UInt32?
-
   /// Removes an entry such that it stays removed after a power cut. It is removed once: no other
   /// process stores it at one of its paths between two removals.
   ///
@@ -132,6 +128,12 @@ package protocol VaultStorage: Sendable {
 }
 
 extension VaultStorage {
+  /// The key that an entry is sealed under, according to its header, which nothing authenticates
+  /// yet; nil if there is no entry.
+  func keyID(of path: EntryPath) throws(StorageError) -> UInt32? {
+    try openEntry(path, for: .changingKeys)?.header(at: path).keyID
+  }
+
   /// Throws if there are entries. A new header must not hide that the keys to them are missing.
   func requireNoEntries() throws(StorageError) {
     for directoryName in try entryDirectories() {

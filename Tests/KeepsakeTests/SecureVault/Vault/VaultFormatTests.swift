@@ -98,7 +98,8 @@ import Testing
         changed[0] = other.rawValue
         let slot = try changed.withBytes { bytes in
           var reader = ByteReader(bytes)
-          return try KeySlot(&reader)
+          let slot = try KeySlot(&reader, path: nil)
+          return try #require(slot)
         }
         #expect(try slot.isOpened(by: secret.bytes) == (kind == other))
       }

@@ -528,7 +528,7 @@ extension OneAtATime {
       #expect(peer.finish() == "" && peer.exitStatus == 0)
       let nonces = try ["a", "b", "c"].flatMap { key in
         let bytes = try Bytes.read(directory.secretPath(key))
-        let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+        let header = try EntryHeader(bytes)
         return [EntryHeader.size, EntryHeader.size + header.namesLength].map { start in
           Array(bytes[start..<(start + XAES.nonceSize)])
         }
@@ -631,7 +631,7 @@ private struct KnownKeys {
   private mutating func addMessageKeys(of session: VaultSession) throws {
     for path in try session.storage.allEntries().prefix(1) {
       let bytes = try Bytes.read(path.path)
-      let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+      let header = try EntryHeader(bytes)
       for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
         let nonce = Array(bytes[start..<(start + XAES.nonceSize)])
         let key = try #require(session.ring.withEntryKey(header.keyID) { Array($0) })
@@ -785,7 +785,7 @@ private func expectOneKey(
   let session = try #require(try vault.currentSession(), sourceLocation: sourceLocation)
   #expect(session.ring.keyIDs == [session.ring.primaryID], sourceLocation: sourceLocation)
   for path in try vault.storage.allEntries() {
-    let id = try path.readHeader()?.keyID
+    let id = try vault.storage.keyID(of: path)
     #expect(id == session.ring.primaryID, sourceLocation: sourceLocation)
   }
 }

@@ -15,7 +15,7 @@ import Testing
       for size in [0, 10, 10_000] {
         try store.set(Data(count: size), forKey: key)
         let bytes = Array(try Data(contentsOf: URL(filePath: directory.secretPath(key))))
-        let header = try bytes.withUnsafeBytes { try EntryHeader($0) }
+        let header = try EntryHeader(bytes)
         for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
           nonces.append(Array(bytes[start..<(start + XAES.nonceSize)]))
         }
