@@ -234,9 +234,9 @@ extension SecureVault.Store {
   ///   `damaged` if the secret's file or the vault header was altered.
   public func entry(_ key: String) throws(StorageError) -> SecureVault.Entry? {
     try perform("entry", key) { () throws(StorageError) in
-      try vault.names(service.name, key).map {
-        SecureVault.Entry($0.names, isPresenceRequired: $0.isPresenceRequired)
-      }
+      guard let entry = try vault.findEntry(service.name, key, .names), let names = entry.names
+      else { return nil }
+      return SecureVault.Entry(names, isPresenceRequired: entry.header.isPresenceRequired)
     }
   }
 

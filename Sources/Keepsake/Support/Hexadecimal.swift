@@ -40,6 +40,16 @@ enum Hexadecimal {
     }
   }
 
+  /// Two lowercase digits for each byte.
+  static func text(_ bytes: ArraySlice<UInt8>) -> String {
+    String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
+      for (index, byte) in bytes.enumerated() {
+        write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
+      }
+      return 2 * bytes.count
+    }
+  }
+
   /// Eight digits, one in each byte, which takes a quarter of the time of one after the other.
   private static func digits(of number: UInt32) -> UInt64 {
     var digits = UInt64(number)

@@ -100,14 +100,6 @@ final class SharedVault: VaultStorage {
     )
   }
 
-  func hasHeader() throws(StorageError) -> Bool { try mirror.bytes(forKey: Self.headerName) != nil }
-
-  func hasStoredHeader() throws(StorageError) -> Bool {
-    // The check below is a change if its condition is met.
-    if try mirror.storedData(forKey: Self.headerName) == nil { return false }
-    return try !apply([], if: [Condition(name: Self.headerName, bytes: nil)])
-  }
-
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
     // All names at one moment: another process may just be creating the vault and storing secrets.
     let names = try mirror.keys()
@@ -134,7 +126,11 @@ final class SharedVault: VaultStorage {
   }
 
   /// If it was replaced, the mirror has the new one when this returns.
-  func isStillStored() throws(StorageError) -> Bool { try apply([], if: [isUnchanged]) }
+  func isStillStored() throws(StorageError) -> Bool {
+    // The check below is a change if its condition is met.
+    if header == nil, try mirror.storedData(forKey: Self.headerName) == nil { return true }
+    return try apply([], if: [isUnchanged])
+  }
 
   func replaceHeader(
     _ makeHeader: () throws(StorageError) -> VaultHeader?

@@ -682,7 +682,7 @@ import Testing
     let header = try #require(try machine.vault.storage.readHeader()?.0)
     let engine = InertEngine()
     let vault = SharedVault(engine, app: "shared") { _ in }
-    #expect(try !vault.hasHeader())
+    #expect(try vault.isCurrent())
     let mirror = try #require(engine.mirror.withLock { $0.take() })
     let entries = try names(on: machine).map { StorageEngines.Entry(key: $0, data: Data("1".utf8)) }
     let (hasBegun, isDone) = (ThreadGate(), Mark())

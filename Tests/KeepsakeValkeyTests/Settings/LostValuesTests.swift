@@ -173,7 +173,7 @@ import Testing
         ("remove", { try store.remove("k") }), ("removeAll", { try store.removeAll() }),
         ("rotateKeys", { try store.rotateKeys() }), ("eraseVault", { try store.eraseVault() }),
         ("allEntries", { _ = try store.vault.storage.allEntries() }),
-        ("hasStoredHeader", { _ = try store.vault.storage.hasStoredHeader() }),
+        ("isStillStored", { _ = try store.vault.storage.isStillStored() }),
       ]
       for (name, call) in calls {
         do {

@@ -43,10 +43,13 @@ enum KeyDerivation {
     defer { EVP_KDF_CTX_free(context) }
     let result = salt.withUnsafeBytes { salt in
       info.withUnsafeBytes { info in
-        OpenSSL.withParameters([
-          (OSSL_KDF_PARAM_DIGEST, .text("SHA256")), (OSSL_KDF_PARAM_KEY, .bytes(secret)),
-          (OSSL_KDF_PARAM_SALT, .bytes(salt)), (OSSL_KDF_PARAM_INFO, .bytes(info)),
-        ]) { EVP_KDF_derive(context, output.bytePointer, output.count, $0) }
+        EVP_KDF_derive(
+          context, output.bytePointer, output.count,
+          [
+            OpenSSL.digestParameter, OpenSSL.parameter("key", secret),
+            OpenSSL.parameter("salt", salt), OpenSSL.parameter("info", info),
+            OSSL_PARAM_construct_end(),
+          ])
       }
     }
     try result.check("HKDF-SHA-256")

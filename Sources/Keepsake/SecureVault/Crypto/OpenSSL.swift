@@ -26,9 +26,8 @@ enum OpenSSL {
       #endif
       let mac = try required(EVP_MAC_fetch(nil, "HMAC", nil), "HMAC")
       let template = try required(EVP_MAC_CTX_new(mac), "HMAC")
-      try withParameters([(OSSL_MAC_PARAM_DIGEST, .text("SHA256"))]) {
-        EVP_MAC_CTX_set_params(template, $0)
-      }.check("HMAC-SHA-256")
+      try EVP_MAC_CTX_set_params(template, [digestParameter, OSSL_PARAM_construct_end()])
+        .check("HMAC-SHA-256")
       return .success(
         Algorithms(
           ecb: try required(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "AES-256-ECB"),
@@ -91,37 +90,23 @@ enum OpenSSL {
 
   // MARK: Parameters
 
-  enum Parameter {
-    case text(String)
-    case bytes(UnsafeRawBufferPointer)
+  /// Names the hash function of an OpenSSL algorithm that is built on one.
+  static var digestParameter: OSSL_PARAM {
+    let (name, value) = ("digest" as StaticString, "SHA256" as StaticString)
+    return OSSL_PARAM_construct_utf8_string(
+      characters(name), UnsafeMutablePointer(mutating: characters(value)), 0)
   }
 
-  /// Calls an OpenSSL function with a list of named parameters.
-  ///
-  /// - Returns: The function's result, or 0 if there is no memory for the list.
-  static func withParameters(
-    _ list: [(name: String, value: Parameter)], _ function: ([OSSL_PARAM]) -> Int32
-  ) -> Int32 {
-    var texts: [UnsafeMutablePointer<CChar>?] = []
-    defer { for text in texts { free(text) } }
-    func copy(_ text: String) -> UnsafeMutablePointer<CChar>? {
-      texts.append(strdup(text))
-      return texts.last ?? nil
-    }
-    var parameters: [OSSL_PARAM] = []
-    for (name, value) in list {
-      switch value {
-      case .text(let text):
-        parameters.append(OSSL_PARAM_construct_utf8_string(copy(name), copy(text), 0))
-      case .bytes(let bytes):
-        // The pointer must be mutable, but OpenSSL only reads these parameters.
-        let start = UnsafeMutableRawPointer(mutating: bytes.baseAddress)
-        parameters.append(OSSL_PARAM_construct_octet_string(copy(name), start, bytes.count))
-      }
-    }
-    parameters.append(OSSL_PARAM_construct_end())
-    // A parameter without a name would end the list.
-    return texts.contains { $0 == nil } ? 0 : function(parameters)
+  /// A parameter of an OpenSSL function. `value` must outlive it.
+  static func parameter(_ name: StaticString, _ value: UnsafeRawBufferPointer) -> OSSL_PARAM {
+    // The pointer must be mutable, but OpenSSL only reads these parameters.
+    OSSL_PARAM_construct_octet_string(
+      characters(name), UnsafeMutableRawPointer(mutating: value.baseAddress), value.count)
+  }
+
+  /// The characters of a literal, which stay where they are and end with a zero.
+  private static func characters(_ text: StaticString) -> UnsafePointer<CChar> {
+    UnsafeRawPointer(text.utf8Start).assumingMemoryBound(to: CChar.self)
   }
 }
 

@@ -170,13 +170,7 @@ extension KeyRing {
         try Digest.hmac(key: key, message)
       }
     }
-    let length = EntryPath.nameLength
-    return String(unsafeUninitializedCapacity: length) { digits in
-      for (index, byte) in code.prefix(length / 2).enumerated() {
-        Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
-      }
-      return length
-    }
+    return Hexadecimal.text(code.prefix(EntryPath.nameLength / 2))
   }
 }
 #endif

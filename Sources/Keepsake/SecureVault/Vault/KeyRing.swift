@@ -171,11 +171,6 @@ final class KeyRing: Sendable {
       addsPrimaryKey: true)
   }
 
-  /// The same keys, under another nonce.
-  func copy() throws(StorageError) -> KeyRing {
-    try keepingKeys(keyIDs, keepsOldNames: true)
-  }
-
   /// The primary keys, of the other entry keys those with these ids, and the other name keys if
   /// asked for.
   func keepingKeys(

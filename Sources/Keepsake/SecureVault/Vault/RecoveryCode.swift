@@ -4,16 +4,14 @@
 /// 26 random characters and 2 check characters, in groups of 4, with the 32 characters of
 /// Crockford's Base32, which leave out I, L, O and U. The secret of the slot is the 28 characters
 /// in upper case.
-struct RecoveryCode {
+enum RecoveryCode {
   private static let alphabet = Array("0123456789ABCDEFGHJKMNPQRSTVWXYZ".utf8)
   private static let randomCount = 26
   private static let checkCount = 2
   private static let groupSize = 4
 
-  let secret: SlotSecret
-
   /// A new code, and the text to show to the user.
-  static func makeNew() throws(StorageError) -> (code: RecoveryCode, text: String) {
+  static func makeNew() throws(StorageError) -> (secret: SlotSecret, text: String) {
     let random = try SecretBytes(count: randomCount)
     try SystemRandom.fill(random.bytes)
     let characters = try SecretBytes(count: randomCount + checkCount)
@@ -26,28 +24,26 @@ struct RecoveryCode {
       if index > 0, index.isMultiple(of: groupSize) { text += "-" }
       text.unicodeScalars.append(UnicodeScalar(character))
     }
-    return (RecoveryCode(secret: SlotSecret(.recoveryCode, characters)), text)
+    return (SlotSecret(.recoveryCode, characters), text)
   }
 
   /// Reads a code as a user types it: in any case, with or without dashes and spaces of any kind,
   /// and with O for 0 and I or L for 1. nil if the text is not a code, or has a typing error.
-  init?(_ text: String) throws(StorageError) {
-    let count = Self.randomCount + Self.checkCount
+  static func secret(_ text: String) throws(StorageError) -> SlotSecret? {
+    let count = randomCount + checkCount
     let characters = try SecretBytes(count: count)
     var position = 0
-    for scalar in text.unicodeScalars where !Self.isSeparator(scalar) {
-      guard position < count, let character = Self.character(scalar) else { return nil }
+    for scalar in text.unicodeScalars where !isSeparator(scalar) {
+      guard position < count, let character = character(scalar) else { return nil }
       characters.bytes[position] = character
       position += 1
     }
     guard position == count else { return nil }
     let typed = (characters.bytes[count - 2], characters.bytes[count - 1])
-    try Self.writeCheck(characters.bytes)
+    try writeCheck(characters.bytes)
     guard typed == (characters.bytes[count - 2], characters.bytes[count - 1]) else { return nil }
-    secret = SlotSecret(.recoveryCode, characters)
+    return SlotSecret(.recoveryCode, characters)
   }
-
-  private init(secret: SlotSecret) { self.secret = secret }
 
   /// Whether a text that is not a code may have been meant as one: it has the characters of one, up
   /// to two more or less, and at most two others.

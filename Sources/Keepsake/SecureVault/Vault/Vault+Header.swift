@@ -55,7 +55,7 @@ extension Vault {
       guard try storage.erase(reporting: { reports.append($0) }) else { return }
     } catch {
       // What stays may be an older vault beside this one.
-      guard let hasHeader = try? storage.hasHeader(), !hasHeader else { throw error }
+      guard (try? storage.isCurrent()) == true else { throw error }
       failure = error
     }
     state.withLock { $0.reset() }

@@ -147,10 +147,8 @@ extension Vault {
   /// Whether an entry is at its primary path. One that cannot be opened may be anywhere.
   private func isMoved(_ path: EntryPath, _ session: VaultSession) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      guard let entry = try session.readEntry(at: path, .names, for: .changingKeys),
-        let names = entry.names
-      else { return true }
-      return try session.entryPath(service: names.service, key: names.key).subpath == path.subpath
+      let primaryPath = try session.primaryPath(ofEntryAt: path)
+      return primaryPath == nil || primaryPath?.subpath == path.subpath
     } catch  where isDamage(error) {
       return false
     }

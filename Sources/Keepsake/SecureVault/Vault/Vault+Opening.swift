@@ -39,7 +39,7 @@ extension Vault {
   private func open(
     _ header: VaultHeader, _ storage: any VaultStorage, _ slot: KeySlot, with secret: SlotSecret
   ) throws(StorageError) -> VaultSession {
-    let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+    let session = try VaultSession.open(header, storage) { masterKey throws(StorageError) in
       switch try slot.unwrap(with: secret.bytes, vaultID: header.vaultID, into: masterKey) {
       case .unwrapped: return
       case .damaged: throw damagedHeader
@@ -50,8 +50,8 @@ extension Vault {
           remedy: "Provide the right key; the secrets are untouched.")
       }
     }
-    guard let ring else { throw damagedHeader }
-    return VaultSession(header: header.with(sealed: ring), storage: storage, ring: ring)
+    if let session { return session }
+    throw damagedHeader
   }
 
   private var damagedHeader: StorageError {
@@ -111,7 +111,7 @@ extension Vault {
   func create(
     under secret: SlotSecret, ifNotLockedSince lockCount: Int
   ) throws(StorageError) -> VaultSession? {
-    if try storage.hasHeader() { return nil }
+    guard try storage.isCurrent() else { return nil }
     let vaultID = try SystemRandom.bytes(VaultHeader.idSize)
     let ring = try KeyRing.makeNew()
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
@@ -196,9 +196,9 @@ extension Vault {
     }
     // Recovery codes first, because trying one costs nothing.
     let codeSlots = header.slots.filter { $0.kind == .recoveryCode }
-    if let code = try RecoveryCode(passphrase) {
+    if let secret = try RecoveryCode.secret(passphrase) {
       for slot in codeSlots {
-        if let session = try attempt(slot, with: code.secret) { return session }
+        if let session = try attempt(slot, with: secret) { return session }
       }
     } else if !codeSlots.isEmpty, RecoveryCode.isMistyped(passphrase) {
       failure = StorageError(

@@ -122,7 +122,7 @@ extension Vault {
       let replaced: Void? = try replaceHeader(of: session, slots: openingSlots + [slot]) {
         () throws(StorageError) in
         isInUse = try session.hasEntryRequiringPresence()
-        return isInUse ? nil : try session.ring.copy()
+        return isInUse ? nil : session.ring
       }
       return isInUse ? false : replaced.map { true }
     }

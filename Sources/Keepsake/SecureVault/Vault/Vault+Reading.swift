@@ -37,18 +37,8 @@ extension Vault {
     return exists ?? false
   }
 
-  /// A secret's dates, and whether it requires the user's presence; nil when there is none.
-  func names(
-    _ service: String, _ key: String
-  ) throws(StorageError) -> (names: EntryNames, isPresenceRequired: Bool)? {
-    guard let entry = try findEntry(service, key, .names), let names = entry.names else {
-      return nil
-    }
-    return (names, entry.header.isPresenceRequired)
-  }
-
   /// Reads an entry; nil when there is none.
-  private func findEntry(
+  func findEntry(
     _ service: String, _ key: String, _ part: EntryPart
   ) throws(StorageError) -> OpenedEntry? {
     var found: OpenedEntry?

@@ -5,8 +5,8 @@ extension Vault {
   ///
   /// - Returns: The code. It is not stored anywhere.
   func addRecoveryCode() throws(StorageError) -> String {
-    let (code, text) = try RecoveryCode.makeNew()
-    try addRecoverySlot(for: code.secret)
+    let (secret, text) = try RecoveryCode.makeNew()
+    try addRecoverySlot(for: secret)
     return text
   }
 
@@ -35,7 +35,10 @@ extension Vault {
           reason: "the vault already has the maximum number of recovery codes and passphrases",
           remedy: "Call SecureVault.shared.removeRecovery first.")
       }
-      if try replaceSlots(of: session, by: slots + header.sealedSlots) != nil { return }
+      let replaced: Void? = try replaceHeader(of: session, slots: slots + header.sealedSlots) {
+        session.ring
+      }
+      if replaced != nil { return }
       try reloadHeader(of: session)
     }
     throw headerKeepsChanging
@@ -50,15 +53,7 @@ extension Vault {
       if slots.count == session.header.allSlots.count, try session.storage.isStillStored() {
         return ()
       }
-      return try replaceSlots(of: session, by: slots)
-    }
-  }
-
-  private func replaceSlots(
-    of session: VaultSession, by slots: [KeySlot]
-  ) throws(StorageError) -> Void? {
-    try replaceHeader(of: session, slots: slots) { () throws(StorageError) in
-      try session.ring.copy()
+      return try replaceHeader(of: session, slots: slots) { session.ring }
     }
   }
 

@@ -6,15 +6,6 @@
 extension Vault {
   private static let prefix = "keepsake:vault:"
 
-  private static func hexadecimal(_ bytes: some Collection<UInt8>) -> String {
-    String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
-      for (index, byte) in bytes.enumerated() {
-        Hexadecimal.write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
-      }
-      return 2 * bytes.count
-    }
-  }
-
   /// What the names of this vault's keys begin with, first that under which a key is looked for.
   /// They depend on where the vault is, so that a key is found although the header is not.
   ///
@@ -31,7 +22,7 @@ extension Vault {
     if paths.last == paths.first { paths = [paths[0]] }
     return try paths.map { path throws(StorageError) in
       let hash = try Array(path.utf8).withBytes(Digest.sha256)
-      return Self.prefix + Self.hexadecimal(hash.prefix(8)) + ":"
+      return Self.prefix + Hexadecimal.text(hash.prefix(8)) + ":"
     }
   }
 
@@ -42,7 +33,7 @@ extension Vault {
   ) {
     do throws(StorageError) {
       for prefix in try namePrefixes().reversed() {
-        let name = prefix + Self.hexadecimal(session.header.vaultID)
+        let name = prefix + Hexadecimal.text(session.header.vaultID[...])
         try session.ring.withMasterKey { key throws(StorageError) in
           try SessionKeyring.add(key, named: name, seconds: seconds)
         }
@@ -66,13 +57,10 @@ extension Vault {
     // Only a vault that asks a user for a passphrase is remembered.
     guard header.hasTypedSlot else { return nil }
     let key = try SecretBytes(count: XAES.keySize)
-    let name = try namePrefixes()[0] + Self.hexadecimal(header.vaultID)
+    let name = try namePrefixes()[0] + Hexadecimal.text(header.vaultID[...])
     guard try SessionKeyring.read(name, into: key.bytes) else { return nil }
-    let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+    return try VaultSession.open(header, storage) { masterKey throws(StorageError) in
       masterKey.copyMemory(from: UnsafeRawBufferPointer(key.bytes))
-    }
-    return ring.map {
-      VaultSession(header: header.with(sealed: $0), storage: storage, ring: $0)
     }
   }
 
@@ -94,7 +82,7 @@ extension Vault {
     var failure: StorageError?
     do throws(StorageError) {
       let here = try namePrefixes()
-      let known = headers?.map { Self.hexadecimal($0.vaultID) }
+      let known = headers?.map { Hexadecimal.text($0.vaultID[...]) }
       let names = try SessionKeyring.names(
         startingWith: Self.prefix, orShownWith: known.map { here + $0 } ?? [Self.prefix])
       // A vault that is remembered here may be remembered under another path too.

@@ -62,7 +62,7 @@ extension Vault {
     // Another thread may have made an older session the open one in the meantime.
     guard let current = try existingSession(), try current.isCurrent(),
       current.header.vaultID == session.header.vaultID,
-      try current.isPrimaryPath(path, of: secret)
+      try current.entryPath(service: secret.service, key: secret.key).subpath == path.subpath
     else { return .overtaken }
     return try current.write(secret, presenceKey, at: path, isLockHeld: true)
   }

@@ -66,7 +66,7 @@ final class Vault: Sendable {
     _ body: (VaultSession) throws(StorageError) -> R?
   ) throws(StorageError) -> R? {
     if let result = try withSession(body) { return result }
-    return try storage.hasStoredHeader() ? try withSession(body) : nil
+    return try storage.isStillStored() ? nil : try withSession(body)
   }
 
   /// Far more often than rotations can change a header during one call.
@@ -193,13 +193,11 @@ final class Vault: Sendable {
     let lockCount = state.withLock { $0.lockCount }
     if let (header, storage) = try storage.readHeader(), header.vaultID == session.header.vaultID {
       // A rotation keeps the master key, so no source needs to be asked again.
-      let ring = try KeyRing.open(header) { masterKey throws(StorageError) in
+      let newSession = try VaultSession.open(header, storage) { masterKey throws(StorageError) in
         session.ring.withMasterKey { masterKey.copyMemory(from: $0) }
       }
-      if let ring {
-        tryMakeCurrent(
-          VaultSession(header: header.with(sealed: ring), storage: storage, ring: ring),
-          ifNotLockedSince: lockCount)
+      if let newSession {
+        tryMakeCurrent(newSession, ifNotLockedSince: lockCount)
         return
       }
     }

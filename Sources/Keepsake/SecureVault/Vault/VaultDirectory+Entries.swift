@@ -199,7 +199,7 @@ extension VaultDirectory {
   /// caller holds the exclusive lock.
   func unlinkEntries(in directoryNames: [String]) throws(StorageError) {
     for name in directoryNames where try isDirectory(name) {
-      for path in try paths.entries(in: name) { try FileSystem.unlink(path.path) }
+      for path in try entries(in: name) { try FileSystem.unlink(path.path) }
       try synchronize(name)
     }
   }
@@ -221,9 +221,11 @@ extension VaultDirectory {
 
   /// Makes removals survive a power cut, including removals by an earlier call that could not do
   /// this.
-  private func synchronize(_ directoryName: String) throws(StorageError) {
+  func synchronize(_ directoryName: String) throws(StorageError) {
     let directory = paths.directory + "/" + directoryName
-    if try FileSystem.status(directory) != nil { try FileSystem.synchronizeDirectory(directory) }
+    if try FileSystem.status(directory)?.isDirectory == true {
+      try FileSystem.synchronizeDirectory(directory)
+    }
   }
 }
 #endif

@@ -62,33 +62,34 @@ final class VaultDirectory: VaultStorage {
     KeyFile(path: try paths.keyFilePath(), timeout: timeout, vault: paths.directory)
   }
 
-  func entryDirectories() throws(StorageError) -> [String] { try paths.entryDirectories() }
+  func entryDirectories() throws(StorageError) -> [String] {
+    try FileSystem.list(paths.directory).filter(EntryPath.isName).sorted()
+  }
 
   func entries(in directoryName: String) throws(StorageError) -> [EntryPath] {
-    try paths.entries(in: directoryName)
+    let names: [String]
+    do throws(StorageError) {
+      names = try FileSystem.list(paths.directory + "/" + directoryName)
+    } catch  where error.code == .notDirectory {
+      return []  // a file that the vault did not make
+    }
+    return names.filter(EntryPath.isName).sorted()
+      .map { EntryPath(vault: paths.directory, directoryName: directoryName, fileName: $0) }
   }
 
   func allEntries() throws(StorageError) -> [EntryPath] {
     var all: [EntryPath] = []
-    for directoryName in try paths.entryDirectories() {
-      all += try paths.entries(in: directoryName)
-    }
+    for directoryName in try entryDirectories() { all += try entries(in: directoryName) }
     return all
   }
 
   func synchronizeEntries() throws(StorageError) {
-    for directoryName in try paths.entryDirectories() {
-      let directory = paths.directory + "/" + directoryName
-      if try FileSystem.status(directory)?.isDirectory == true {
-        try FileSystem.synchronizeDirectory(directory)
-      }
-    }
+    for directoryName in try entryDirectories() { try synchronize(directoryName) }
   }
 
   func removeEmptyDirectories() throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
-    for directoryName in try paths.entryDirectories()
-    where try paths.entries(in: directoryName).isEmpty {
+    for directoryName in try entryDirectories() where try entries(in: directoryName).isEmpty {
       let directory = ConfinedPath(base: paths.directory).appending(directoryName)
       do throws(StorageError) {
         // A writer that is about to wait for the lock may have made its file after the others were
@@ -125,10 +126,6 @@ final class VaultDirectory: VaultStorage {
     return (header, with(HeaderFile(of: header, file, status)))
   }
 
-  func hasHeader() throws(StorageError) -> Bool { try FileSystem.status(paths.header) != nil }
-
-  func hasStoredHeader() throws(StorageError) -> Bool { try hasHeader() }
-
   private func with(_ file: HeaderFile) -> VaultDirectory {
     VaultDirectory(paths, timeout: timeout, file)
   }
@@ -152,7 +149,7 @@ final class VaultDirectory: VaultStorage {
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
     let (lock, mode) = try lockExclusively()
     defer { lock.unlock() }
-    if try hasHeader() { return nil }
+    guard try isCurrent() else { return nil }
     try requireNoEntries()
     return try write(header, mode: mode, isFirst: true)
   }
@@ -263,7 +260,7 @@ final class VaultDirectory: VaultStorage {
   private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
     let lock = try lockExclusively().lock
     defer { lock.unlock() }
-    try unlinkEntries(in: paths.entryDirectories())
+    try unlinkEntries(in: entryDirectories())
     for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
     try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
     // Make the removal of the entries durable before removing the header: an entry that reappeared

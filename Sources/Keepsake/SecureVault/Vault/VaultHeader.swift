@@ -87,13 +87,6 @@ package struct VaultHeader: Equatable, Sendable {
     self.keySetBox = keySetBox
   }
 
-  /// The header of a vault whose key set was opened.
-  func with(sealed ring: KeyRing) -> VaultHeader {
-    var header = self
-    header.sealedSlots = ring.sealedSlots
-    return header
-  }
-
   package init(_ bytes: [UInt8], path: String, context: String = "") throws(StorageError) {
     let parsed = try bytes.withBytes { bytes throws(StorageError) -> VaultHeader? in
       var reader = ByteReader(bytes)

@@ -70,24 +70,5 @@ struct VaultPaths: Sendable {
       try FileSystem.synchronizeParent(of: storeDirectory.path)
     }
   }
-
-  // MARK: Listing
-
-  /// The names of the directories that hold entries, sorted.
-  func entryDirectories() throws(StorageError) -> [String] {
-    try FileSystem.list(directory).filter(EntryPath.isName).sorted()
-  }
-
-  /// The paths of the entries in one of these directories, sorted.
-  func entries(in directoryName: String) throws(StorageError) -> [EntryPath] {
-    let names: [String]
-    do throws(StorageError) {
-      names = try FileSystem.list(directory + "/" + directoryName)
-    } catch  where error.code == .notDirectory {
-      return []  // a file that the vault did not make
-    }
-    return names.filter(EntryPath.isName).sorted()
-      .map { EntryPath(vault: directory, directoryName: directoryName, fileName: $0) }
-  }
 }
 #endif

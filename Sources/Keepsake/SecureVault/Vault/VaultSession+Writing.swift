@@ -97,6 +97,12 @@ extension VaultSession {
     case overtaken
   }
 
+  /// Where the entry at `path` is moved to; nil if there is none.
+  func primaryPath(ofEntryAt path: EntryPath) throws(StorageError) -> EntryPath? {
+    guard let names = try readEntry(at: path, .names, for: .changingKeys)?.names else { return nil }
+    return try entryPath(service: names.service, key: names.key)
+  }
+
   /// Seals an entry again under the primary key, and moves it to its primary path.
   ///
   /// - Returns: nil if the header or the entry has changed.
@@ -104,10 +110,8 @@ extension VaultSession {
     var primaryPath = path
     do throws(StorageError) {
       if ring.nameKeyCount > 1 {
-        guard let entry = try readEntry(at: path, .names, for: .changingKeys),
-          let names = entry.names
-        else { return () }
-        primaryPath = try entryPath(service: names.service, key: names.key)
+        guard let found = try self.primaryPath(ofEntryAt: path) else { return () }
+        primaryPath = found
       }
       switch try resealEntry(at: path, movingTo: primaryPath) {
       case .done: return ()

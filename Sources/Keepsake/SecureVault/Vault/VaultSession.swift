@@ -13,6 +13,19 @@ final class VaultSession: Sendable {
     self.ring = ring
   }
 
+  /// Opens a vault; nil if the master key does not open its key set.
+  ///
+  /// - Parameter unwrap: Writes the master key to the memory that it is given.
+  static func open(
+    _ header: VaultHeader, _ storage: any VaultStorage,
+    unwrap: (UnsafeMutableRawBufferPointer) throws(StorageError) -> Void
+  ) throws(StorageError) -> VaultSession? {
+    guard let ring = try KeyRing.open(header, unwrap: unwrap) else { return nil }
+    var header = header
+    header.sealedSlots = ring.sealedSlots
+    return VaultSession(header: header, storage: storage, ring: ring)
+  }
+
   /// Whether the vault header is still the one that the keys came from.
   func isCurrent() throws(StorageError) -> Bool { try storage.isCurrent() }
 
@@ -71,24 +84,12 @@ final class VaultSession: Sendable {
   /// How often to go through all entries so that none is missed that is moved in the meantime.
   var passCount: Int { ring.nameKeyCount > 1 ? 2 : 1 }
 
-  /// Whether the secret is stored at `path`.
-  func isPrimaryPath(_ path: EntryPath, of secret: NewSecret) throws(StorageError) -> Bool {
-    try entryPath(service: secret.service, key: secret.key).subpath == path.subpath
-  }
-
   /// Whether `path` belongs to the entry of this service and key, under any name key.
   func isPath(_ path: EntryPath, of service: String, _ key: String) throws(StorageError) -> Bool {
-    func isSame(_ directoryName: String, _ fileName: String) -> Bool {
-      directoryName == path.directoryName && fileName == path.fileName
-    }
-    if let known = entryPathCache.withLock({ $0[service, key] }) {
-      if isSame(known.directoryName, known.fileName) { return true }
-      if ring.nameKeyCount == 1 { return false }
-    }
+    if entryPathCache.withLock({ $0[service, key] })?.subpath == path.subpath { return true }
     for nameKey in 0..<ring.nameKeyCount {
-      if isSame(
-        try ring.directoryName(service, nameKey: nameKey),
-        try ring.fileName(service, key, nameKey: nameKey))
+      if try ring.directoryName(service, nameKey: nameKey) == path.directoryName,
+        try ring.fileName(service, key, nameKey: nameKey) == path.fileName
       {
         return true
       }

@@ -20,19 +20,13 @@ package protocol VaultStorage: Sendable {
   /// The header as it is now, and the storage with it; nil if there is none.
   func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)?
 
-  /// Whether there is a header, which may be damaged.
-  func hasHeader() throws(StorageError) -> Bool
-
-  /// The same, also for a header that another machine has stored and that has not arrived on this
-  /// one. It has arrived when this returns.
-  func hasStoredHeader() throws(StorageError) -> Bool
-
   /// Stores the first header of a new vault; nil if there is a header already.
   ///
   /// - Throws: An error of code `damaged` if there are entries.
   func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)?
 
-  /// Whether the header is still this one.
+  /// Whether the header, which may be damaged, is still this one; if this belongs to none, whether
+  /// there still is none.
   func isCurrent() throws(StorageError) -> Bool
 
   /// The same for a caller that would fail or do nothing if it is. On another machine, the header
