@@ -13,8 +13,9 @@ final class Connection {
   }
 
   enum Phase {
-    case connecting(Socket)
-    case securing(Socket, TLSSession, wantsOutput: Bool)
+    case connecting
+    /// Agreeing on the encryption.
+    case securing
     /// Logging in. It ends with a reply to PING, because the system accepts connections for a
     /// server that is frozen, and a server accepts them while it loads its data.
     case greeting
@@ -56,9 +57,11 @@ final class Connection {
   /// When the next address is tried, so that one that does not answer leaves time for it.
   private var addressDeadline: ContinuousClock.Instant
   private var lastFailure: StorageError?
-
   private(set) var phase = Phase.ended
-  private var transport: Transport?
+  /// nil before the first attempt and after the end.
+  private(set) var socket: Socket?
+  /// nil for a server without TLS, and before the connection is made.
+  private var encryption: TLSSession?
   private var parser: ReplyParser
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private(set) var pending = Fifo<PendingReply>()
@@ -103,51 +106,29 @@ final class Connection {
   /// Ends the connection, and what other threads wait for in it.
   func end() {
     // A later connection may be open.
-    if case .ended = phase { return }
-    switch phase {
-    case .connecting(let socket), .securing(let socket, _, _): socket.shutDown()
-    case .greeting, .ready: transport?.socket.shutDown()
-    case .ended: break
-    }
+    if phase == .ended { return }
+    socket?.shutDown()
     openSockets.set(role, nil)
     phase = .ended
-    transport = nil
+    (socket, encryption) = (nil, nil)
   }
 
   // MARK: What it waits for
 
-  var socket: Socket? {
-    switch phase {
-    case .connecting(let socket), .securing(let socket, _, _): socket
-    case .greeting, .ready: transport?.socket
-    case .ended: nil
-    }
-  }
-
-  var isReady: Bool {
-    if case .ready = phase { return true }
-    return false
-  }
-
-  /// Whether there is no connection yet, so that there cannot be input either.
-  var isConnecting: Bool {
-    if case .connecting = phase { return true }
-    return false
-  }
+  var isReady: Bool { phase == .ready }
 
   var wantsOutput: Bool {
     switch phase {
     case .connecting: true
-    case .securing(_, _, let wantsOutput): wantsOutput
     // A write that waits for input is repeated after each read.
-    case .greeting, .ready: outputStart < output.count && transport?.sendWantsInput != true
-    case .ended: false
+    case .greeting, .ready: outputStart < output.count && encryption?.sendWantsInput != true
+    case .securing, .ended: false
     }
   }
 
-  /// What to wait for before the next read.
+  /// What to wait for before the next read, or the next step of the handshake.
   var inputEvents: Int16 {
-    Int16(POLLIN) | (transport?.receiveWantsOutput == true ? Int16(POLLOUT) : 0)
+    Int16(POLLIN) | (encryption?.receiveWantsOutput == true ? Int16(POLLOUT) : 0)
   }
 
   var unsentByteCount: Int { output.count - outputStart }
@@ -199,86 +180,64 @@ final class Connection {
     do throws(StorageError) {
       switch phase {
       case .ended: try connectToNext()
-      case .connecting(let socket):
-        let code = socket.connectError
-        if code == 0 {
-          try secure(socket)
-        } else {
-          try failed(call: "connect", code)
-        }
-      case .securing(let socket, let session, _): try shakeHands(socket, session)
+      case .connecting: if let socket { try finishConnecting(socket) }
+      case .securing: try shakeHands()
       case .greeting, .ready: try flush()
       }
     } catch {
       // A server that refuses to log in, or proves to be another one, is not asked again elsewhere.
-      guard error.code == .unreachable, !isGreeting else { throw error }
-      lastFailure = error
-      try connectToNext()
+      guard error.code == .unreachable, !isConnected else { throw error }
+      try connectToNext(after: error)
     }
   }
 
-  private var isGreeting: Bool {
-    switch phase {
-    case .greeting, .ready: true
-    default: false
-    }
-  }
+  /// Whether commands can be sent.
+  private var isConnected: Bool { phase == .greeting || phase == .ready }
 
   /// Whether an address is left, and no server has been found yet.
-  var hasOtherAddresses: Bool { !addresses.isEmpty && !isGreeting && deadline > .now }
+  var hasOtherAddresses: Bool { !addresses.isEmpty && !isConnected && deadline > .now }
 
   /// Gives up the address that has not answered.
   func skipAddress() throws(StorageError) {
-    lastFailure = .unreachable(server, silence)
-    try connectToNext()
+    try connectToNext(after: .unreachable(server, silence))
   }
 
-  private func connectToNext() throws(StorageError) {
+  private func connectToNext(after failure: StorageError? = nil) throws(StorageError) {
+    if let failure { lastFailure = failure }
     while let address = addresses.popFirst() {
       self.address = address
       let now = ContinuousClock.now
       addressDeadline = now + (deadline - now) / (addresses.count + 1)
-      switch Socket.connect(to: address) {
-      case .connected(let socket):
-        use(socket)
-        return try secure(socket)
-      case .inProgress(let socket): return use(socket)
-      case .failed(let call, let code):
-        lastFailure = .unreachable(
-          server, "no connection can be made", call: call, errno: code)
+      do throws(Socket.ConnectFailure) {
+        let socket = try Socket.connect(to: address)
+        openSockets.set(role, socket.descriptor)
+        (self.socket, encryption, phase) = (socket, nil, .connecting)
+        return
+      } catch {
+        lastFailure = describe(error)
       }
     }
     end()
     throw lastFailure ?? .unreachable(server, "the host has no address")
   }
 
-  private func failed(call: String, _ code: Int32) throws(StorageError) {
-    lastFailure = .unreachable(server, "no connection can be made", call: call, errno: code)
-    try connectToNext()
+  private func describe(_ failure: Socket.ConnectFailure) -> StorageError {
+    .unreachable(server, "no connection can be made", call: failure.call, errno: failure.errno)
   }
 
-  private func use(_ socket: Socket) {
-    openSockets.set(role, socket.descriptor)
-    phase = .connecting(socket)
+  private func finishConnecting(_ socket: Socket) throws(StorageError) {
+    if let failure = socket.connectFailure { return try connectToNext(after: describe(failure)) }
+    guard let context = setup.context else { return try greet() }
+    encryption = try TLSSession(context, socket, server)
+    phase = .securing
+    try shakeHands()
   }
 
-  private func secure(_ socket: Socket) throws(StorageError) {
-    guard let context = setup.context else {
-      return try greet(Transport(socket: socket, encryption: nil))
-    }
-    try shakeHands(socket, try TLSSession(context, socket, server))
+  private func shakeHands() throws(StorageError) {
+    if try encryption?.handshake() == true { try greet() }
   }
 
-  private func shakeHands(_ socket: Socket, _ session: TLSSession) throws(StorageError) {
-    switch try session.handshake() {
-    case .done: try greet(Transport(socket: socket, encryption: session))
-    case .wantsInput: phase = .securing(socket, session, wantsOutput: false)
-    case .wantsOutput: phase = .securing(socket, session, wantsOutput: true)
-    }
-  }
-
-  private func greet(_ transport: Transport) throws(StorageError) {
-    self.transport = transport
+  private func greet() throws(StorageError) {
     phase = .greeting
     if let password = setup.password {
       var command = Command("AUTH")
@@ -367,10 +326,11 @@ final class Connection {
 
   /// Sends what the system accepts.
   func flush() throws(StorageError) {
-    guard let transport else { return }
+    guard isConnected, let socket else { return }
     while outputStart < output.count {
       let result = output.withUnsafeBytes { bytes in
-        transport.send(UnsafeRawBufferPointer(rebasing: bytes[outputStart...]))
+        let rest = UnsafeRawBufferPointer(rebasing: bytes[outputStart...])
+        return encryption?.send(rest) ?? socket.send(rest)
       }
       switch result {
       case .count(let count):
@@ -387,7 +347,7 @@ final class Connection {
         return
       case .end:
         // What the server said before is still to be read.
-        if case .greeting = phase { return }
+        if phase == .greeting { return }
         throw cut
       case .failed(let code):
         throw .unreachable(server, "the connection failed", call: "send", errno: code)
@@ -406,13 +366,11 @@ final class Connection {
 
   private var lastPossiblySent: UInt64 {
     // A record of TLS that has been begun may be complete for the server before it is counted.
-    sentPosition + (isOutputBlocked ? UInt64(transport?.uncountedBytes ?? 0) : 0)
+    sentPosition + (isOutputBlocked && encryption != nil ? 16_384 : 0)
   }
 
   private var cut: StorageError {
-    if case .greeting = phase, let refusal = transport?.encryption?.certificateRefusal {
-      return refusal
-    }
+    if phase == .greeting, let refusal = encryption?.certificateRefusal { return refusal }
     return .unreachable(
       server, "the server ended the connection", remedy: "Check that the server runs.")
   }
@@ -429,17 +387,17 @@ final class Connection {
 
   /// Reads what has arrived, up to a limit that lets others have their turn.
   func receive(_ handle: (Input) throws(StorageError) -> Void) throws(StorageError) {
-    guard let transport else { return }
+    guard isConnected, let socket else { return }
     hasMoreInput = false
     for _ in 0..<16 {
-      switch transport.receive(buffer) {
+      switch encryption?.receive(buffer) ?? socket.receive(buffer) {
       case .count(let count):
         lastReceived = .now
         lastProgress = lastReceived
         awaitedUntil = nil
         try parse(UnsafeRawBufferPointer(rebasing: buffer[..<count]), handle)
-        if case .ended = phase { return }
-        if count < buffer.count, !transport.hasBufferedInput { return }
+        if phase == .ended { return }
+        if count < buffer.count, encryption?.hasBufferedInput != true { return }
       case .wouldBlock: return
       case .end: throw cut
       case .failed(let code):
@@ -476,7 +434,7 @@ final class Connection {
       } else {
         throw invalidReply(.malformed)
       }
-      if case .ended = phase { return }
+      if phase == .ended { return }
     }
   }
 

@@ -90,7 +90,7 @@ extension LinkState {
     guard let connection = self[role].connection else { return }
     do throws(StorageError) {
       if isOverdue { try connection.skipAddress() } else { try connection.proceed() }
-      if case .greeting = connection.phase {
+      if connection.phase == .greeting {
         try connection.receive { input throws(StorageError) in
           if case .reply(let pending, let reply) = input {
             try connection.finishGreeting(pending.purpose, reply)
@@ -164,7 +164,8 @@ extension LinkState {
         case .now: events |= connection.inputEvents
         case .later(let time): times.append(time)
         }
-      } else if !connection.isConnecting {
+      } else if connection.phase != .connecting {
+        // Before it is connected, there cannot be input.
         events |= connection.inputEvents
       }
       if connection.hasMoreInput, events & Int16(POLLIN) != 0 { times.append(.now) }

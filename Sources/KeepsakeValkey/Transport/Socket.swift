@@ -29,11 +29,9 @@ final class Socket: Sendable {
 
   // MARK: Connecting
 
-  enum Connecting {
-    case connected(Socket)
-    /// The socket becomes writable when it is connected, or has failed.
-    case inProgress(Socket)
-    case failed(call: String, errno: Int32)
+  struct ConnectFailure: Error {
+    let call: String
+    let errno: Int32
   }
 
   /// Descriptors are not inherited from the moment on at which they exist, if the system can.
@@ -47,12 +45,13 @@ final class Socket: Sendable {
     #endif
   }
 
-  static func connect(to address: SocketAddress) -> Connecting {
+  /// Begins to connect. The socket becomes writable when it is connected, or has failed.
+  static func connect(to address: SocketAddress) throws(ConnectFailure) -> Socket {
     let descriptor = Descriptor.new { KeepsakeLibc.socket(address.family, streamType, 0) }
-    guard descriptor >= 0 else { return .failed(call: "socket", errno: errno) }
+    guard descriptor >= 0 else { throw ConnectFailure(call: "socket", errno: errno) }
     let socket = Socket(descriptor)
     guard Descriptor.makeNonBlocking(descriptor) else {
-      return .failed(call: "fcntl", errno: errno)
+      throw ConnectFailure(call: "fcntl", errno: errno)
     }
     #if canImport(Darwin)
     // In place of MSG_NOSIGNAL.
@@ -67,10 +66,11 @@ final class Socket: Sendable {
       return KeepsakeLibc.connect(
         descriptor, start.assumingMemoryBound(to: sockaddr.self), socklen_t(bytes.count))
     }
-    if result == 0 { return .connected(socket) }
     // A call that a signal interrupted goes on in the background, too.
-    if errno == EINPROGRESS || errno == EINTR { return .inProgress(socket) }
-    return .failed(call: "connect", errno: errno)
+    guard result == 0 || errno == EINPROGRESS || errno == EINTR else {
+      throw ConnectFailure(call: "connect", errno: errno)
+    }
+    return socket
   }
 
   /// Sends small requests at once, and lets the system notice that the other side is gone. A
@@ -90,11 +90,12 @@ final class Socket: Sendable {
     _ = setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
   }
 
-  /// Why the connection failed, once the socket has become writable; 0 if it did not.
-  var connectError: Int32 {
+  /// Why the connection failed, once the socket has become writable; nil if it did not.
+  var connectFailure: ConnectFailure? {
     var code: Int32 = 0
     var length = socklen_t(MemoryLayout<Int32>.size)
-    return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno
+    if getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) != 0 { code = errno }
+    return code == 0 ? nil : ConnectFailure(call: "connect", errno: code)
   }
 
   // MARK: Reading and writing

@@ -9,8 +9,9 @@ internal import KeepsakeLibc
 final class TLSSession {
   private let session: OpaquePointer
   private let server: ServerAddress
-  /// Whether the last call of ``receive(_:)`` can only go on after something has been sent, and the
-  /// last one of ``send(_:)`` after something has arrived: when both sides agree on new keys.
+  /// Whether the last call of ``receive(_:)`` or ``handshake()`` can only go on after something has
+  /// been sent, and the last one of ``send(_:)`` after something has arrived: when both sides agree
+  /// on keys.
   private(set) var receiveWantsOutput = false
   private(set) var sendWantsInput = false
   /// Whether the server has asked for the client's certificate.
@@ -70,27 +71,24 @@ final class TLSSession {
     }
   }
 
-  enum Handshake {
-    case done
-    case wantsInput
-    case wantsOutput
-  }
-
-  func handshake() throws(StorageError) -> Handshake {
+  /// Goes on with the handshake as far as possible without waiting.
+  ///
+  /// - Returns: Whether it is done.
+  func handshake() throws(StorageError) -> Bool {
     ERR_clear_error()
+    receiveWantsOutput = false
     let result = SSL_do_handshake(session)
     if result == 1 {
       // Some ciphers need none.
       guard let certificate = SSL_get1_peer_certificate(session) else { throw handshakeFailure() }
       X509_free(certificate)
       guard SSL_get_verify_result(session) == Int(X509_V_OK) else { throw handshakeFailure() }
-      return .done
+      return true
     }
-    switch SSL_get_error(session, result) {
-    case SSL_ERROR_WANT_READ: return .wantsInput
-    case SSL_ERROR_WANT_WRITE: return .wantsOutput
-    default: throw handshakeFailure()
-    }
+    let code = SSL_get_error(session, result)
+    receiveWantsOutput = code == SSL_ERROR_WANT_WRITE
+    guard code == SSL_ERROR_WANT_READ || receiveWantsOutput else { throw handshakeFailure() }
+    return false
   }
 
   private func handshakeFailure() -> StorageError {

@@ -19,10 +19,7 @@ import Testing
 
     init(_ server: TestServer) throws {
       let address = try #require(SocketAddress(path: server.socketPath))
-      guard case .connected(let socket) = Socket.connect(to: address) else {
-        throw StorageError(.unreachable, operation: "connect", reason: "no monitor", remedy: "")
-      }
-      self.socket = socket
+      socket = try Socket.connect(to: address)
       let command = Array("MONITOR\r\n".utf8)
       #expect(write(socket.descriptor, command, command.count) == command.count)
       readUntil("+OK")

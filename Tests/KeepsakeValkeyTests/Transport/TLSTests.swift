@@ -160,12 +160,12 @@ import Testing
     let address = try #require(SocketAddress(path: path))
     var connected: Socket?
     waitUntil("the server did not start") {
-      if case .connected(let socket) = Socket.connect(to: address) { connected = socket }
+      connected = try? Socket.connect(to: address)
       return connected != nil
     }
     let session = try TLSSession(try TLSContext(server), try #require(connected), server)
     var isDone = false
-    while !isDone { isDone = try session.handshake() == .done }
+    while !isDone { isDone = try session.handshake() }
   }
 
   @Test(arguments: [
@@ -325,12 +325,12 @@ import Testing
     let address = try #require(SocketAddress(path: path))
     var connected: Socket?
     waitUntil("the server did not start") {
-      if case .connected(let socket) = Socket.connect(to: address) { connected = socket }
+      connected = try? Socket.connect(to: address)
       return connected != nil
     }
     let socket = try #require(connected)
     let session = try TLSSession(try TLSContext(server), socket, server)
-    try waitUntil("there was no handshake") { try session.handshake() == .done }
+    try waitUntil("there was no handshake") { try session.handshake() }
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1_024, alignment: 16)
     defer { buffer.deallocate() }
     func send() -> Bool {
