@@ -18,8 +18,9 @@ final class Call: @unchecked Sendable {
   let timeout: Duration
   /// When its caller stops waiting, whatever arrives.
   let limit: ContinuousClock.Instant
-  /// What the caller's thread waits for; nil if `completion` is called.
-  let condition: Condition?
+  /// What the caller's thread waits for, if there is no completion.
+  let condition = Condition()
+  /// Called on the link's thread. nil if a thread waits.
   let completion: (@Sendable (Outcome) -> Void)?
 
   var replies: [Reply] = []
@@ -44,7 +45,6 @@ final class Call: @unchecked Sendable {
     // No sum of the two overflows.
     self.timeout = min(timeout, .seconds(86_400))
     limit = commands.reduce(start + max(replyTime, self.timeout * 20)) { $0 + $1.waitTime }
-    condition = completion == nil ? Condition() : nil
     self.completion = completion
   }
 

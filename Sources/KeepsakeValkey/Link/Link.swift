@@ -68,7 +68,8 @@ package final class Link: Sendable {
     completion: @escaping @Sendable (Result<[Reply], StorageError>) -> Void
   ) {
     do throws(StorageError) {
-      try openLoop().submit(makeCall(commands, replyLimit, timeout, completion))
+      let call = makeCall(commands, replyLimit, timeout, completion)
+      try openLoop().change { state throws(StorageError) in try state.submit(call) }
     } catch {
       completion(.failure(error))
     }
@@ -112,8 +113,10 @@ package final class Link: Sendable {
   func subscribe(to channel: [UInt8], _ handler: ChannelHandler) throws(StorageError) {
     let loop = try openLoop()
     current.withLock { $0.channels[channel] = handler }
-    loop.subscribe(to: channel, handler)
-    loop.connect()
+    loop.change { state in
+      state.subscribe(to: channel, handler)
+      state.connectIfIdle()
+    }
   }
 
   /// After this, at most the messages that are being delivered still arrive.
@@ -122,13 +125,15 @@ package final class Link: Sendable {
       current.channels[channel] = nil
       return current.loop
     }
-    if let loop, loop.generation == ForkGuard.generation { loop.unsubscribe(from: channel) }
+    if let loop, loop.generation == ForkGuard.generation {
+      loop.change { $0.unsubscribe(from: channel) }
+    }
   }
 
   // MARK: Connections
 
   /// Begins to connect, without waiting for it.
-  func connect() throws(StorageError) { try openLoop().connect() }
+  func connect() throws(StorageError) { try openLoop().change { $0.connectIfIdle() } }
 
   /// Ends the connections and the thread. Calls that wait fail, and all calls from now on.
   package func close() {
@@ -139,7 +144,7 @@ package final class Link: Sendable {
     }
     guard let loop else { return }
     if loop.generation == ForkGuard.generation {
-      loop.close(.linkClosed(server))
+      loop.change { $0.close(.linkClosed(server)) }
     } else {
       loop.abandon()
     }
@@ -152,7 +157,7 @@ package final class Link: Sendable {
       if let loop = current.loop {
         let isOwn = loop.generation == ForkGuard.generation
         if isOwn, loop.isOpen { return loop }
-        if isOwn { loop.close(.descriptorClosed(server)) } else { loop.abandon() }
+        if isOwn { loop.change { $0.close(.descriptorClosed(server)) } } else { loop.abandon() }
         current.loop = nil
       }
       let loop = try LinkLoop(server, options, handlers, channels: current.channels)

@@ -7,7 +7,6 @@ final class LinkLoop: Sendable {
   let generation = ForkGuard.generation
   private let server: ServerAddress
   private let options: LinkOptions
-  private let handlers: LinkHandlers
   private let openSockets = OpenSockets()
   private let wakeUp: WakeUp
   private let state: Locked<LinkState>
@@ -18,11 +17,8 @@ final class LinkLoop: Sendable {
   ) throws(StorageError) {
     self.server = server
     self.options = options
-    self.handlers = handlers
     wakeUp = try WakeUp()
-    var initial = LinkState(server, options, openSockets)
-    initial.channels = channels
-    state = Locked(initial)
+    state = Locked(LinkState(server, options, handlers, openSockets, channels: channels))
   }
 
   /// Whether the thread can be woken: not if the program has closed the descriptors.
@@ -40,7 +36,7 @@ final class LinkLoop: Sendable {
   var isRunning: Bool { state.withLock { $0.isLoopRunning } }
 
   /// Changes the state, and lets the thread see it if necessary.
-  private func change<R, E: Error>(
+  func change<R, E: Error>(
     _ body: (inout LinkState) throws(E) -> R
   ) throws(E) -> R {
     var needsSignal = false
@@ -56,10 +52,9 @@ final class LinkLoop: Sendable {
   /// Waits for the replies, until the time of the call is over.
   func perform(_ call: Call) throws(StorageError) -> [Reply] {
     try change { state throws(StorageError) in try state.submit(call) }
-    guard let condition = call.condition else { return [] }
     var (expiry, hasRead) = (call.expiry, false)
     while true {
-      switch nextStep(of: call, condition, hasRead, until: expiry) {
+      switch nextStep(of: call, hasRead, until: expiry) {
       case .finished(let outcome): return try outcome.get()
       case .wait(let end): (expiry, hasRead) = (end, false)
       case .read(let socket, let events, let hasInput, let end):
@@ -70,14 +65,14 @@ final class LinkLoop: Sendable {
   }
 
   private func nextStep(
-    of call: Call, _ condition: Condition, _ hasRead: Bool, until expiry: LinkState.Instant
+    of call: Call, _ hasRead: Bool, until expiry: LinkState.Instant
   ) -> LinkState.Step {
     var hasRead = hasRead
     var needsSignal = false
     defer { if needsSignal { wakeUp.signal() } }
     // The two clocks may differ by a little.
     let rest = max(.milliseconds(1), expiry - .now)
-    return state.wait(for: condition, timeout: rest) { state, isTimedOut in
+    return state.wait(for: call.condition, timeout: rest) { state, isTimedOut in
       defer { hasRead = false }
       let step = state.nextStep(of: call, hasRead: hasRead)
       if state.loop.takeSignal() { needsSignal = true }
@@ -85,27 +80,6 @@ final class LinkLoop: Sendable {
       return step
     }
   }
-
-  /// Sends a call whose completion is called on the link's thread.
-  func submit(_ call: Call) throws(StorageError) {
-    try change { state throws(StorageError) in try state.submit(call) }
-  }
-
-  func subscribe(to channel: [UInt8], _ handler: ChannelHandler) {
-    change { $0.subscribe(to: channel, handler) }
-  }
-
-  func unsubscribe(from channel: [UInt8]) {
-    change { $0.unsubscribe(from: channel) }
-  }
-
-  /// Connects now, if that has not been tried yet.
-  func connect() {
-    change { $0.connectIfIdle() }
-  }
-
-  /// Ends the connections and the thread.
-  func close(_ cause: StorageError) { change { $0.close(cause) } }
 
   /// Closes the descriptors that a forked child has inherited. Nothing else of its parent's link
   /// may be used there, so this object is never released.
@@ -120,8 +94,9 @@ final class LinkLoop: Sendable {
   private func run() {
     while true {
       switch state.withLock({ $0.nextLoopStep() }) {
-      case .end(let events): return deliver(events)
-      case .deliver(let events): deliver(events)
+      case .deliver(let events, let isLast):
+        for event in events { event() }
+        if isLast { return }
       case .prepare(let role, let context): prepare(role, reusing: context)
       case .poll(let sockets, let timeout): wait(for: sockets, timeout)
       }
@@ -155,7 +130,7 @@ final class LinkLoop: Sendable {
     if count > 0, entries[0].revents != 0, isOpen { wakeUp.reset() }
     state.withLock { state in
       if !isOpen { return state.close(.descriptorClosed(state.server)) }
-      state.noteAwake()
+      state.loop.noteAwake()
       for (index, (role, socket, events)) in sockets.enumerated() {
         let found = count > 0 ? entries[index + 1].revents : 0
         let hasMore = timeout == .zero && events & Int16(POLLIN) != 0
@@ -166,20 +141,6 @@ final class LinkLoop: Sendable {
     }
   }
 
-  private func deliver(_ events: [LinkEvent]) {
-    for event in events {
-      switch event {
-      case .connected: handlers.onConnect()
-      case .disconnected(let error): handlers.onDisconnect(error)
-      case .subscribed(let handler): handler.onSubscribed()
-      case .message(let handler, let payload): handler.onMessage(payload)
-      case .lost(let handler, let error): handler.onLost(error)
-      case .finished(let call):
-        // Its outcome is not changed after the event was made.
-        if let outcome = call.outcome { call.completion?(outcome) }
-      }
-    }
-  }
 }
 
 extension StorageError {

@@ -4,8 +4,7 @@ internal import KeepsakeLibc
 extension LinkState {
   /// What the link's thread does next.
   enum LoopStep {
-    case end([LinkEvent])
-    case deliver([LinkEvent])
+    case deliver([@Sendable () -> Void], isLast: Bool)
     /// Find out what is needed to connect.
     case prepare(Connection.Role, TLSContext?)
     /// Wait for these sockets, which are kept open in the meantime.
@@ -16,10 +15,10 @@ extension LinkState {
   private static let readerAbsence = Duration.milliseconds(100)
 
   mutating func nextLoopStep() -> LoopStep {
-    noteAwake()
+    loop.noteAwake()
     if isClosed {
       isLoopRunning = false
-      return .end(takeEvents())
+      return .deliver(takeEvents(), isLast: true)
     }
     expireCalls()
     checkTimes(.commands)
@@ -27,17 +26,11 @@ extension LinkState {
     for role in Connection.Role.allCases where isAttemptDue(role) {
       if self[role].prepare(until: .now + server.connectTimeout) { return .prepare(role, context) }
     }
-    if !events.isEmpty { return .deliver(takeEvents()) }
+    if !events.isEmpty { return .deliver(takeEvents(), isLast: false) }
     return pollStep()
   }
 
-  /// The link's thread looks at the state.
-  mutating func noteAwake() {
-    loop.noteAwake()
-    watchedUntil = nil
-  }
-
-  private mutating func takeEvents() -> [LinkEvent] {
+  private mutating func takeEvents() -> [@Sendable () -> Void] {
     defer { events = [] }
     return events
   }
@@ -171,16 +164,8 @@ extension LinkState {
       if connection.hasMoreInput, events & Int16(POLLIN) != 0 { times.append(.now) }
       if events != 0 { sockets.append((role, socket, events)) }
     }
-    let now = Instant.now
-    if let lastUnwatched, now - lastUnwatched < server.requestTimeout {
-      // The next call of this kind is then overdue later than this.
-      times.append(now + server.requestTimeout)
-    }
-    let end = times.min() ?? now + .seconds(600)
-    let watched = sockets.contains { $0.role == .commands && $0.events & Int16(POLLIN) != 0 }
-    watchedUntil = watched && commands.isReady ? end : nil
     loop.noteWaiting()
-    return .poll(sockets, timeout: max(.zero, end - now))
+    return .poll(sockets, timeout: times.min().map { max(.zero, $0 - .now) } ?? .seconds(600))
   }
 
   private enum Reading {
@@ -199,7 +184,7 @@ extension LinkState {
 
   private func hasUnwatchedReplies(_ connection: Connection) -> Bool {
     guard case .call(let call) = connection.pending.first?.purpose else { return false }
-    return call.condition == nil || call.outcome != nil
+    return call.completion != nil || call.outcome != nil
   }
 
   /// Takes what a call of `poll` has found.

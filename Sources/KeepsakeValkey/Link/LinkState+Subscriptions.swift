@@ -64,11 +64,11 @@ extension LinkState {
       }
       switch (String(decoding: kind, as: UTF8.self), elements[2]) {
       case ("message", .bytes(let payload)):
-        if let handler = channels[channel] { events.append(.message(handler, payload)) }
+        if let handler = channels[channel] { events.append { handler.onMessage(payload) } }
         return
       case ("subscribe", .integer):
         _ = unconfirmed.popFirst()
-        confirm(channel)
+        if let handler = channels[channel] { events.append(handler.onSubscribed) }
         return
       case ("unsubscribe", .integer): return
       default: break
@@ -87,21 +87,17 @@ extension LinkState {
       remedy: "Check that the address leads to a Valkey or Redis server.")
   }
 
-  private mutating func confirm(_ channel: [UInt8]) {
-    if let handler = channels[channel] { events.append(.subscribed(handler)) }
-  }
-
   private mutating func refuse(_ error: ErrorReply) {
     guard let channel = unconfirmed.popFirst(), let handler = channels[channel] else { return }
     let cause =
       error.refusal(by: server)
       ?? .unreachable(server, "the server refused a subscription (\(error.code))")
-    events.append(.lost(handler, cause))
+    events.append { handler.onLost(cause) }
   }
 
   /// Messages may be missing, or do not arrive yet, for this reason.
   mutating func loseChannels(_ cause: StorageError) {
-    for handler in channels.values { events.append(.lost(handler, cause)) }
+    for handler in channels.values { events.append { handler.onLost(cause) } }
     unconfirmed = Fifo()
   }
 }

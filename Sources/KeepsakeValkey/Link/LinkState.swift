@@ -37,27 +37,28 @@ struct LinkState {
   /// A time before which no call without a waiting thread expires; nil if there is no such call.
   private(set) var earliestExpiry: Instant?
 
-  /// When the last call without a waiting thread was made.
-  private(set) var lastUnwatched: Instant?
-  /// Until when the link's thread waits for replies; nil if it does not.
-  var watchedUntil: Instant?
-
   /// Whether a thread that waits for its own reply reads the replies of all.
   private(set) var hasReader = false
   private(set) var lastRead = Instant.now
 
-  var channels: [[UInt8]: ChannelHandler] = [:]
+  let handlers: LinkHandlers
+  var channels: [[UInt8]: ChannelHandler]
   /// Channels whose subscription the server has not confirmed, in the order of the commands.
   var unconfirmed = Fifo<[UInt8]>()
 
-  /// What the link's thread must deliver.
-  var events: [LinkEvent] = []
+  /// What the link's thread must call, in the order in which it happened.
+  var events: [@Sendable () -> Void] = []
   var loop = LoopWakeUp()
 
-  init(_ server: ServerAddress, _ options: LinkOptions, _ openSockets: OpenSockets) {
+  init(
+    _ server: ServerAddress, _ options: LinkOptions, _ handlers: LinkHandlers,
+    _ openSockets: OpenSockets, channels: [[UInt8]: ChannelHandler]
+  ) {
     self.server = server
     self.options = options
+    self.handlers = handlers
     self.openSockets = openSockets
+    self.channels = channels
   }
 
   subscript(role: Connection.Role) -> ReconnectingConnection {
@@ -87,9 +88,8 @@ struct LinkState {
         server, "too many requests are waiting",
         remedy: "Send fewer or smaller requests at the same time.")
     }
-    if call.condition == nil {
+    if call.completion != nil {
       earliestExpiry = min(earliestExpiry ?? call.expiry, call.expiry)
-      lastUnwatched = .now
     }
     guard let connection else {
       queue.append(call)
@@ -99,8 +99,7 @@ struct LinkState {
     }
     connection.append(call)
     flushCommands()
-    // The thread need not be woken if the reply will, or the time after which it is overdue.
-    if call.condition == nil, watchedUntil.map({ call.expiry < $0 }) ?? true { loop.wake() }
+    if call.completion != nil { loop.wake() }
   }
 
   /// Connects now, if that has not been tried yet.
@@ -144,11 +143,11 @@ struct LinkState {
   private mutating func finish(_ call: Call, _ outcome: Call.Outcome) {
     guard call.outcome == nil else { return }
     call.outcome = outcome
-    if let condition = call.condition {
-      condition.signal()
-    } else {
-      events.append(.finished(call))
+    if let completion = call.completion {
+      events.append { completion(outcome) }
       loop.wake()
+    } else {
+      call.condition.signal()
     }
   }
 
@@ -214,7 +213,7 @@ struct LinkState {
       let expiry = expiry(of: call)
       if expiry <= now {
         overdue.append(call)
-      } else if call.condition == nil {
+      } else if call.completion != nil {
         // The server may end its wait at any moment, and the time of the call begins again then.
         let earliest = min(expiry, now + call.timeout)
         earliestExpiry = min(earliestExpiry ?? earliest, earliest)
@@ -256,7 +255,7 @@ struct LinkState {
   }
 
   private func isWaiting(_ reply: Connection.PendingReply) -> Bool {
-    if case .call(let call) = reply.purpose { return call.outcome == nil && call.condition != nil }
+    if case .call(let call) = reply.purpose { return call.outcome == nil && call.completion == nil }
     return false
   }
 
@@ -266,7 +265,7 @@ struct LinkState {
       return
     }
     if case .call(let call) = connection.pending.first(where: isWaiting)?.purpose {
-      call.condition?.signal()
+      call.condition.signal()
     } else {
       loop.wake()
     }
@@ -320,7 +319,7 @@ struct LinkState {
   /// The connection for commands has become ready.
   mutating func admitCalls() {
     availability = .ready
-    events.append(.connected)
+    events.append(handlers.onConnect)
     let calls = queue.take()
     queuedByteCount = 0
     for call in calls where call.outcome == nil { commands.connection?.append(call) }
@@ -373,7 +372,7 @@ struct LinkState {
     switch role {
     case .commands:
       let isAtOnce = commands.scheduleAttempt(options, isAtOnce: isCut)
-      if wasReady { events.append(.disconnected(cause)) }
+      if wasReady { events.append { [handlers] in handlers.onDisconnect(cause) } }
       if isAtOnce {
         availability = .connecting
       } else {

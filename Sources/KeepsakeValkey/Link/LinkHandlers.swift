@@ -1,15 +1,5 @@
 package import Keepsake
 
-/// What a link tells the code that uses it, in the order in which it happened.
-enum LinkEvent: Sendable {
-  case connected
-  case disconnected(StorageError)
-  case subscribed(ChannelHandler)
-  case message(ChannelHandler, [UInt8])
-  case lost(ChannelHandler, StorageError)
-  case finished(Call)
-}
-
 /// What happens to the connection for commands. Called on the link's thread, which must not wait
 /// for long, because messages and replies come through it.
 ///
