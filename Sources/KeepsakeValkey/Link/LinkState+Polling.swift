@@ -127,11 +127,7 @@ extension LinkState {
     case .commands: connection.append(Command("PING"), .keepAlive)
     case .subscriptions: connection.appendWithoutReply(Command("PING"))
     }
-    do throws(StorageError) {
-      try connection.flush()
-    } catch {
-      drop(role, error)
-    }
+    flush(role)
   }
 
   // MARK: Input
@@ -192,14 +188,8 @@ extension LinkState {
     guard let connection = self[role].connection, connection.socket === socket else { return }
     guard connection.isReady else { return advance(role) }
     let mayReceive = found & connection.inputEvents != 0 || found & ~Int16(POLLOUT) != 0
-    switch role {
-    case .commands:
-      if found & Int16(POLLOUT) != 0 { flushCommands() }
-      // A caller waits for the same input, and would go on waiting if it were gone.
-      if !hasReader, mayReceive { receiveReplies() }
-    case .subscriptions:
-      if found & Int16(POLLOUT) != 0 { flushSubscriptions() }
-      if mayReceive { receiveMessages() }
-    }
+    if found & Int16(POLLOUT) != 0 { flush(role) }
+    // A caller waits for the same input, and would go on waiting if it were gone.
+    if mayReceive, role == .subscriptions || !hasReader { receive(role) }
   }
 }

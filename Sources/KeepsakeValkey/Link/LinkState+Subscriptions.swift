@@ -6,7 +6,7 @@ extension LinkState {
     channels[channel] = handler
     if subscriptions.isReady {
       sendSubscription(channel)
-      flushSubscriptions()
+      flush(.subscriptions)
     }
     loop.wake()
   }
@@ -18,13 +18,13 @@ extension LinkState {
     var command = Command("UNSUBSCRIBE")
     command.append(channel)
     connection.appendWithoutReply(command)
-    flushSubscriptions()
+    flush(.subscriptions)
   }
 
   /// The connection for subscriptions has become ready.
   mutating func subscribeToAll() {
     for channel in channels.keys { sendSubscription(channel) }
-    flushSubscriptions()
+    flush(.subscriptions)
   }
 
   /// One command for each channel, so that a refusal says which one is meant.
@@ -35,28 +35,7 @@ extension LinkState {
     unconfirmed.append(channel)
   }
 
-  mutating func flushSubscriptions() {
-    do throws(StorageError) {
-      try subscriptions.connection?.flush()
-      if subscriptions.connection?.wantsOutput == true { loop.wake() }
-    } catch {
-      drop(.subscriptions, error)
-    }
-  }
-
-  mutating func receiveMessages() {
-    guard let connection = subscriptions.connection else { return }
-    do throws(StorageError) {
-      try connection.receive { input throws(StorageError) in
-        if case .message(let reply) = input { try take(reply) }
-      }
-      try connection.flush()
-    } catch {
-      drop(.subscriptions, error)
-    }
-  }
-
-  private mutating func take(_ reply: Reply) throws(StorageError) {
+  mutating func take(_ reply: Reply) throws(StorageError) {
     switch reply {
     case .array(let elements) where elements.count == 3:
       guard case .bytes(let kind) = elements[0], case .bytes(let channel) = elements[1] else {

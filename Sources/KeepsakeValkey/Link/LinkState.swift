@@ -8,20 +8,13 @@ internal import Keepsake
 struct LinkState {
   typealias Instant = ContinuousClock.Instant
 
-  /// What happens to new requests.
-  enum Availability {
-    case ready
-    /// They wait for a connection that is being made.
-    case connecting
-    /// They fail at once, because the last connection or the last attempt failed.
-    case failed(StorageError)
-  }
-
   let server: ServerAddress
   let options: LinkOptions
   let openSockets: OpenSockets
 
-  private(set) var availability = Availability.connecting
+  /// Why new requests fail at once: the last connection or the last attempt failed. nil while they
+  /// are sent, or wait for a connection that is being made.
+  private var failure: StorageError?
   var commands = ReconnectingConnection()
   var subscriptions = ReconnectingConnection()
   /// That of the first connection, for later ones.
@@ -73,9 +66,9 @@ struct LinkState {
   /// - Throws: The reason for which nothing was sent.
   mutating func submit(_ call: Call) throws(StorageError) {
     if let closingError { throw closingError }
-    if case .failed(let error) = availability {
+    if let failure {
       if commands.hurry() { loop.wake() }
-      throw error
+      throw failure
     }
     noticeEnd()
     let connection = isReadyForCalls ? commands.connection : nil
@@ -98,7 +91,7 @@ struct LinkState {
       return loop.wake()
     }
     connection.append(call)
-    flushCommands()
+    flush(.commands)
     if call.completion != nil { loop.wake() }
   }
 
@@ -110,8 +103,7 @@ struct LinkState {
   }
 
   private var isReadyForCalls: Bool {
-    if case .ready = availability { return commands.connection?.isRetiring == false }
-    return false
+    commands.isReady && commands.connection?.isRetiring == false
   }
 
   /// Notices that an idle connection has ended, or that its server has been silent for too long,
@@ -124,19 +116,19 @@ struct LinkState {
       isSilent(connection)
         || connection.pending.isEmpty && Instant.now - connection.lastReceived > .milliseconds(1)
     else { return }
-    receiveReplies()
+    receive(.commands)
     if isReadyForCalls, isSilent(connection) {
       drop(.commands, .unreachable(server, connection.silence), isCut: false)
     }
   }
 
-  mutating func flushCommands() {
-    guard let connection = commands.connection else { return }
+  mutating func flush(_ role: Connection.Role) {
+    guard let connection = self[role].connection else { return }
     do throws(StorageError) {
       try connection.flush()
       if connection.wantsOutput { loop.wake() }
     } catch {
-      drop(.commands, error)
+      drop(role, error)
     }
   }
 
@@ -239,7 +231,7 @@ struct LinkState {
     if hasRead {
       hasReader = false
       lastRead = .now
-      receiveReplies()
+      receive(.commands)
     }
     if call.outcome == nil, expiry(of: call) <= .now { expire(call) }
     if let outcome = call.outcome {
@@ -271,20 +263,21 @@ struct LinkState {
     }
   }
 
-  /// Reads replies without waiting. The caller must be the only thread that waits for input.
-  mutating func receiveReplies() {
-    guard let connection = commands.connection, connection.isReady else { return }
+  /// Reads replies or messages without waiting. The caller must be the only thread that waits for
+  /// input.
+  mutating func receive(_ role: Connection.Role) {
+    guard let connection = self[role].connection, connection.isReady else { return }
     do throws(StorageError) {
       try connection.receive { input throws(StorageError) in
         switch input {
         case .reply(let pending, let reply): answer(pending, reply, connection)
         case .tooLarge(let pending): refuse(pending)
-        case .message: break
+        case .message(let message): try take(message)
         }
       }
       try connection.flush()
     } catch {
-      return drop(.commands, error)
+      return drop(role, error)
     }
     if connection.isRetiring, connection.pending.isEmpty {
       let cause = StorageError.unreachable(
@@ -318,12 +311,12 @@ struct LinkState {
 
   /// The connection for commands has become ready.
   mutating func admitCalls() {
-    availability = .ready
+    failure = nil
     events.append(handlers.onConnect)
     let calls = queue.take()
     queuedByteCount = 0
     for call in calls where call.outcome == nil { commands.connection?.append(call) }
-    flushCommands()
+    flush(.commands)
     appointReader()
   }
 
@@ -373,12 +366,8 @@ struct LinkState {
     case .commands:
       let isAtOnce = commands.scheduleAttempt(options, isAtOnce: isCut)
       if wasReady { events.append { [handlers] in handlers.onDisconnect(cause) } }
-      if isAtOnce {
-        availability = .connecting
-      } else {
-        availability = .failed(cause)
-        failQueue(cause)
-      }
+      failure = isAtOnce ? nil : cause
+      if !isAtOnce { failQueue(cause) }
       // The next connection may be to another server, whose messages are those that count.
       subscriptions.connection?.end()
       subscriptions.connection = nil
