@@ -50,79 +50,62 @@ struct Script: Sendable {
 
   /// Runs the script and waits for its result, which may be an error of the script.
   func run(
-    on link: Link, _ arguments: Arguments, replyLimit: Int? = nil, timeout: Duration? = nil
+    on link: Link, _ arguments: Arguments, timeout: Duration? = nil
   ) throws(StorageError) -> Reply {
-    try run(
-      on: link, arguments, followedBy: [], replyLimit: replyLimit, timeout: timeout
-    ).result
+    try run(on: link, arguments, followedBy: [], timeout: timeout).result
   }
 
   /// The same, with commands that are sent on the same connection right after the script. Their
   /// replies may be errors.
   func run(
-    on link: Link, _ arguments: Arguments, followedBy others: [Command], replyLimit: Int? = nil,
-    timeout: Duration? = nil
+    on link: Link, _ arguments: Arguments, followedBy others: [Command], timeout: Duration? = nil
   ) throws(StorageError) -> (result: Reply, others: [Reply]) {
-    func send(_ commands: [Command]) throws(StorageError) -> (result: Reply, others: [Reply]) {
-      let replies = try link.perform(commands + others, replyLimit: replyLimit, timeout: timeout)
+    var attempt = 1
+    while true {
+      let commands = commands(arguments, attempt)
+      let replies = try link.perform(commands + others, timeout: timeout)
       guard replies.count == commands.count + others.count else {
         throw .outcomeUnknown(link.server, "a reply is missing")
       }
-      return (replies[commands.count - 1], Array(replies[commands.count...]))
+      let result = replies[commands.count - 1]
+      if attempt == Self.maximumAttempts || !Self.isUnknown(result) {
+        return (try link.checked(result), Array(replies[commands.count...]))
+      }
+      attempt += 1
     }
-    let run = command("EVALSHA", digest, arguments)
-    var replies = try send([run])
-    if Self.isUnknown(replies.result) { replies = try send(loading(run)) }
-    // A user may have no right to load scripts.
-    if Self.isUnknown(replies.result) { replies = try send([command("EVAL", source, arguments)]) }
-    _ = try link.checked(replies.result)
-    return replies
   }
 
   /// Runs the script, and calls `completion` on the link's thread.
   func submit(
-    on link: Link, _ arguments: Arguments, replyLimit: Int? = nil, timeout: Duration? = nil,
+    on link: Link, _ arguments: Arguments, timeout: Duration? = nil, attempt: Int = 1,
     completion: @escaping @Sendable (Result<Reply, StorageError>) -> Void
   ) {
-    let run = command("EVALSHA", digest, arguments)
-    let load = loading(run)
-    let last = command("EVAL", source, arguments)
+    let server = link.server
     // Weak, because a completion that has not been called must not keep a link open.
-    link.submit([run], replyLimit: replyLimit, timeout: timeout) { [weak link] result in
-      guard let link, Self.isUnknown(result) else { return completion(Self.last(result, link)) }
-      link.submit(load, replyLimit: replyLimit, timeout: timeout) { [weak link] result in
-        guard let link, Self.isUnknown(result) else { return completion(Self.last(result, link)) }
-        link.submit([last], replyLimit: replyLimit, timeout: timeout) { [weak link] result in
-          completion(Self.last(result, link))
-        }
+    link.submit(commands(arguments, attempt), timeout: timeout) { [weak link] result in
+      let result = result.map { $0.last ?? .null }
+      guard case .success(.error(let error)) = result else { return completion(result) }
+      if let link, attempt < Self.maximumAttempts, Self.isUnknown(.error(error)) {
+        return submit(
+          on: link, arguments, timeout: timeout, attempt: attempt + 1, completion: completion)
       }
+      completion(error.refusal(by: server).map { .failure($0) } ?? result)
     }
   }
 
-  /// A server evicts scripts that were not loaded, but only run (`EVAL`).
-  private func loading(_ run: Command) -> [Command] {
-    [Command(reading: "SCRIPT", "LOAD", source), run]
+  private static let maximumAttempts = 3
+
+  /// What is sent for the first time, to a server that does not know the script, and to one that
+  /// does not let the user load it.
+  private func commands(_ arguments: Arguments, _ attempt: Int) -> [Command] {
+    if attempt == Self.maximumAttempts { return [command("EVAL", source, arguments)] }
+    let run = command("EVALSHA", digest, arguments)
+    // A server evicts scripts that were not loaded, but only run (`EVAL`).
+    return attempt == 1 ? [run] : [Command(reading: "SCRIPT", "LOAD", source), run]
   }
 
   private static func isUnknown(_ reply: Reply) -> Bool {
     if case .error(let error) = reply { return error.code == "NOSCRIPT" }
     return false
-  }
-
-  private static func isUnknown(_ result: Result<[Reply], StorageError>) -> Bool {
-    if case .success(let replies) = result, let reply = replies.last { return isUnknown(reply) }
-    return false
-  }
-
-  private static func last(
-    _ result: Result<[Reply], StorageError>, _ link: Link?
-  ) -> Result<Reply, StorageError> {
-    result.flatMap { replies in
-      let reply = replies.last ?? .null
-      guard let link, case .error(let error) = reply,
-        let refusal = error.refusal(by: link.server)
-      else { return .success(reply) }
-      return .failure(refusal)
-    }
   }
 }

@@ -10,8 +10,6 @@ final class Call: @unchecked Sendable {
   let byteCount: Int
   /// Whether no command changes anything.
   let isRead: Bool
-  /// How many bytes each reply may take.
-  let replyLimit: Int
   let start: ContinuousClock.Instant
   /// How long its caller waits while nothing arrives, besides the ``Command/waitTime`` of the
   /// command whose reply is next.
@@ -34,13 +32,12 @@ final class Call: @unchecked Sendable {
   var outcome: Outcome?
 
   init(
-    _ commands: [Command], replyLimit: Int, timeout: Duration, replyTime: Duration,
+    _ commands: [Command], timeout: Duration, replyTime: Duration,
     completion: (@Sendable (Outcome) -> Void)?
   ) {
     self.commands = commands
     byteCount = commands.reduce(0) { $0 + $1.byteCount }
     isRead = commands.allSatisfy(\.isRead)
-    self.replyLimit = replyLimit
     start = .now
     // No sum of the two overflows.
     self.timeout = min(timeout, .seconds(86_400))

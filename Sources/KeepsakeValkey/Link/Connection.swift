@@ -36,7 +36,6 @@ final class Connection {
 
   struct PendingReply {
     let purpose: Purpose
-    let limit: Int
     let start: ContinuousClock.Instant
     /// How long nothing may arrive before the reply is overdue.
     let timeout: Duration
@@ -285,20 +284,16 @@ final class Connection {
   // MARK: Output
 
   func append(_ command: Command, _ purpose: Purpose) {
-    let (limit, start, timeout) =
+    let (start, timeout) =
       if case .call(let call) = purpose {
-        (
-          call.replyLimit, call.start,
-          max(call.timeout, server.requestTimeout) + command.waitTime
-        )
+        (call.start, max(call.timeout, server.requestTimeout) + command.waitTime)
       } else {
-        (64 << 10, ContinuousClock.now, server.requestTimeout)
+        (ContinuousClock.now, server.requestTimeout)
       }
     add(command)
     pending.append(
       PendingReply(
-        purpose: purpose, limit: limit, start: start, timeout: timeout,
-        waitTime: command.waitTime))
+        purpose: purpose, start: start, timeout: timeout, waitTime: command.waitTime))
   }
 
   /// A command whose reply comes between the messages of channels.
@@ -413,10 +408,6 @@ final class Connection {
     var rest = bytes
     while !rest.isEmpty {
       let isMessage = role == .subscriptions && isReady
-      if parser.isBetweenReplies {
-        parser.limit =
-          isMessage ? options.maximumMessageSize : pending.first?.limit ?? 64 << 10
-      }
       let reply: Reply?
       do {
         reply = try parser.next(&rest)

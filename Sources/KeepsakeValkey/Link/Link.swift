@@ -35,17 +35,15 @@ package final class Link: Sendable {
 
   /// Sends a command and waits for the reply.
   ///
-  /// - Parameters:
-  ///   - replyLimit: How many bytes the reply may take; by default the limit of the options.
-  ///   - timeout: How long to wait while nothing arrives; by default the timeout of the address.
-  ///     While this reply or those before it arrive, the wait goes on, see
-  ///     ``LinkOptions/replyTime``.
+  /// - Parameter timeout: How long to wait while nothing arrives; by default the timeout of the
+  ///   address. While this reply or those before it arrive, the wait goes on, see
+  ///   ``LinkOptions/replyTime``.
   /// - Throws: An error also if the server refuses the command for a reason that applies to any
   ///   command; see ``ErrorReply/refusal(by:)``. Other errors of the server are replies.
   package func perform(
-    _ command: Command, replyLimit: Int? = nil, timeout: Duration? = nil
+    _ command: Command, timeout: Duration? = nil
   ) throws(StorageError) -> Reply {
-    let replies = try perform([command], replyLimit: replyLimit, timeout: timeout)
+    let replies = try perform([command], timeout: timeout)
     guard let reply = replies.first else { throw .outcomeUnknown(server, "a reply is missing") }
     return try checked(reply)
   }
@@ -55,39 +53,24 @@ package final class Link: Sendable {
   ///
   /// The server may carry out only the first ones, if the connection ends.
   func perform(
-    _ commands: [Command], replyLimit: Int? = nil, timeout: Duration? = nil
+    _ commands: [Command], timeout: Duration? = nil
   ) throws(StorageError) -> [Reply] {
     if commands.isEmpty { return [] }
-    return try openLoop().perform(makeCall(commands, replyLimit, timeout, nil))
+    return try openLoop().perform(makeCall(commands, timeout, nil))
   }
 
   /// Sends commands, and calls `completion` on the link's thread with what
-  /// ``perform(_:replyLimit:timeout:)`` returns. It must not wait.
+  /// ``perform(_:timeout:)`` returns. It must not wait.
   func submit(
-    _ commands: [Command], replyLimit: Int? = nil, timeout: Duration? = nil,
+    _ commands: [Command], timeout: Duration? = nil,
     completion: @escaping @Sendable (Result<[Reply], StorageError>) -> Void
   ) {
     do throws(StorageError) {
-      let call = makeCall(commands, replyLimit, timeout, completion)
+      let call = makeCall(commands, timeout, completion)
       try openLoop().change { state throws(StorageError) in try state.submit(call) }
     } catch {
       completion(.failure(error))
     }
-  }
-
-  /// Sends a command without blocking the thread, and suspends until the reply has arrived.
-  func reply(
-    to command: Command, replyLimit: Int? = nil, timeout: Duration? = nil
-  ) async throws(StorageError) -> Reply {
-    let result = await withCheckedContinuation { continuation in
-      submit([command], replyLimit: replyLimit, timeout: timeout) {
-        continuation.resume(returning: $0)
-      }
-    }
-    guard let reply = try result.get().first else {
-      throw .outcomeUnknown(server, "a reply is missing")
-    }
-    return try checked(reply)
   }
 
   /// The reply, unless it is an error that can be the reply to any command.
@@ -97,12 +80,11 @@ package final class Link: Sendable {
   }
 
   private func makeCall(
-    _ commands: [Command], _ replyLimit: Int?, _ timeout: Duration?,
+    _ commands: [Command], _ timeout: Duration?,
     _ completion: (@Sendable (Call.Outcome) -> Void)?
   ) -> Call {
     Call(
-      commands, replyLimit: replyLimit ?? options.maximumReplySize,
-      timeout: timeout ?? server.requestTimeout, replyTime: options.replyTime,
+      commands, timeout: timeout ?? server.requestTimeout, replyTime: options.replyTime,
       completion: completion)
   }
 

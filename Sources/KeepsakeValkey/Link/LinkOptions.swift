@@ -11,6 +11,7 @@ package struct LinkOptions: Sendable {
   var resolve: @Sendable (ServerAddress) throws(StorageError) -> [SocketAddress] = {
     (server) throws(StorageError) in try SocketAddress.resolve(server)
   }
+
   /// The name of this connection in the server's `CLIENT LIST`.
   var clientName = "keepsake"
   /// A connection on which nothing has arrived for this long is asked for a sign of life.
@@ -26,8 +27,6 @@ package struct LinkOptions: Sendable {
   /// How long replies may take as long as some of their bytes arrive. At least twenty times the
   /// timeout of the request.
   var replyTime = Duration.seconds(60)
-  /// How many bytes a reply may take, if its request does not say.
+  /// How many bytes a reply, or a message of a channel, may take.
   var maximumReplySize = 64 << 20
-  /// How many bytes a message of a channel may take.
-  var maximumMessageSize = 64 << 20
 }

@@ -304,7 +304,8 @@ struct LinkState {
   /// Fails the call whose reply was too large. Other calls get less detail.
   private mutating func refuse(_ pending: Connection.PendingReply) {
     guard case .call(let call) = pending.purpose else { return }
-    finish(call, .failure(.replyTooLarge(server, limit: pending.limit, isRead: call.isRead)))
+    let limit = options.maximumReplySize
+    finish(call, .failure(.replyTooLarge(server, limit: limit, isRead: call.isRead)))
   }
 
   // MARK: Connections

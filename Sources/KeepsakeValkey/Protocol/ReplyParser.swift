@@ -4,7 +4,7 @@
 /// It is written here because a hostile server must not be able to end or block the program.
 /// libhiredis 0.14, which Debian 12 has, allocates 16 GB for the 13 bytes of `*2147483647` and
 /// CRLF, before an element has arrived. Here a length is only a number: memory grows with the bytes
-/// that arrive, within a limit that the caller chooses for each reply. Incomplete arrays are on a
+/// that arrive, within a limit that the caller chooses. Incomplete arrays are on a
 /// stack of bounded depth, so nothing is recursive.
 struct ReplyParser: Sendable {
   enum Failure: Error, Equatable {
@@ -23,8 +23,8 @@ struct ReplyParser: Sendable {
   /// What a reply takes besides its bytes.
   static let overhead = MemoryLayout<Reply>.stride
 
-  /// How many bytes of memory a whole reply may take. Set it between replies.
-  var limit: Int
+  /// How many bytes of memory a whole reply may take.
+  let limit: Int
 
   private enum Phase {
     case line
@@ -53,12 +53,6 @@ struct ReplyParser: Sendable {
   private var cost = 0
 
   init(limit: Int) { self.limit = limit }
-
-  /// Whether the next byte begins a reply.
-  var isBetweenReplies: Bool {
-    guard case .line = phase else { return false }
-    return line.isEmpty && arrays.isEmpty
-  }
 
   /// Consumes bytes up to the end of the next reply, or all of them if it is not complete.
   ///

@@ -50,7 +50,6 @@ private struct ParsedStream: Equatable {
             check(rest.isEmpty, "bytes remain only after a reply")
             return
           }
-          check(parser.isBetweenReplies, "nothing of a reply is left")
           replies.append(Element(reply: reply, end: start + piece.count - rest.count))
         }
       }

@@ -392,6 +392,8 @@ import Testing
       connection.send("$1000\r\n")
       connection.waitForEnd()
     }
+    var options = options
+    options.maximumReplySize = 500
     let link = try server.connectedLink(options: options)
     let errors = Recorder<StorageError>()
     let done = DispatchSemaphore(value: 0)
@@ -399,7 +401,7 @@ import Testing
       Command(reading: "GET", "large"), Command(reading: "GET", "k"), Command("SET", "k", "v"),
     ]
     for command in commands {
-      link.submit([command], replyLimit: 500) { result in
+      link.submit([command]) { result in
         if case .failure(let error) = result { errors.append(error) }
         done.signal()
       }

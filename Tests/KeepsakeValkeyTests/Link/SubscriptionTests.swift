@@ -115,7 +115,7 @@ import Testing
   @Test func messagesAreLimited() throws {
     let server = try TestServer()
     var options = LinkOptions()
-    options.maximumMessageSize = 1_000
+    options.maximumReplySize = 1_000
     let (link, publisher) = (server.link(options: options), server.link())
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
