@@ -86,7 +86,7 @@ final class LinkLoop: Sendable {
   func abandon() {
     _ = Unmanaged.passRetained(self)
     openSockets.closeInherited()
-    wakeUp.closeDescriptors()
+    wakeUp.closeInherited()
   }
 
   // MARK: The thread
@@ -121,7 +121,7 @@ final class LinkLoop: Sendable {
   private func wait(
     for sockets: [(role: Connection.Role, socket: Socket, events: Int16)], _ timeout: Duration
   ) {
-    var entries = [pollfd(fd: wakeUp.readEnd, events: Int16(POLLIN), revents: 0)]
+    var entries = [pollfd(fd: wakeUp.readEnd.descriptor, events: Int16(POLLIN), revents: 0)]
     for (_, socket, events) in sockets {
       entries.append(pollfd(fd: socket.descriptor, events: events, revents: 0))
     }

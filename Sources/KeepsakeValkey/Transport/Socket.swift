@@ -7,15 +7,45 @@ final class Socket: Sendable {
 
   private let identity = DescriptorIdentity()
 
-  private init(_ descriptor: Int32) {
+  /// A socket of the descriptor that the system returned for a call.
+  private init(_ number: Int32, from call: String) throws(ConnectFailure) {
+    let descriptor = number >= 0 ? Self.usable(number) : -1
+    guard descriptor >= 0 else { throw ConnectFailure(call: call, errno: errno) }
     self.descriptor = descriptor
     identity.note(descriptor)
+    let flags = fcntl(descriptor, F_GETFL)
+    guard flags != -1, fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) != -1 else {
+      throw ConnectFailure(call: "fcntl", errno: errno)
+    }
   }
 
-  deinit { if isOpen { close(descriptor) } }
+  /// The smallest number that a descriptor may have. If the program has closed a standard stream,
+  /// the system gives its number to the next descriptor, and what the program prints would be sent
+  /// to the server.
+  private static let firstNumber: Int32 = 3
+
+  /// The number to use for a descriptor, which the programs that this process starts do not
+  /// inherit; -1 with `errno` if there is none.
+  private static func usable(_ descriptor: Int32) -> Int32 {
+    if descriptor >= firstNumber {
+      _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
+      return descriptor
+    }
+    let replacement = fcntl(descriptor, F_DUPFD_CLOEXEC, firstNumber)
+    let code = errno
+    close(descriptor)
+    // The first number is beyond the limit on descriptors.
+    errno = replacement == -1 && code == EINVAL ? EMFILE : code
+    return replacement
+  }
+
+  deinit { closeInherited() }
+
+  /// In a forked child, for a socket that is never released there.
+  func closeInherited() { if isOpen { close(descriptor) } }
 
   /// Whether the descriptor still leads to the socket.
-  private var isOpen: Bool { identity.isKept(by: descriptor) }
+  var isOpen: Bool { identity.isKept(by: descriptor) }
 
   enum Result: Sendable {
     /// So many bytes were moved.
@@ -47,12 +77,7 @@ final class Socket: Sendable {
 
   /// Begins to connect. The socket becomes writable when it is connected, or has failed.
   static func connect(to address: SocketAddress) throws(ConnectFailure) -> Socket {
-    let descriptor = Descriptor.new { KeepsakeLibc.socket(address.family, streamType, 0) }
-    guard descriptor >= 0 else { throw ConnectFailure(call: "socket", errno: errno) }
-    let socket = Socket(descriptor)
-    guard Descriptor.makeNonBlocking(descriptor) else {
-      throw ConnectFailure(call: "fcntl", errno: errno)
-    }
+    let socket = try Socket(KeepsakeLibc.socket(address.family, streamType, 0), from: "socket")
     #if canImport(Darwin)
     // In place of MSG_NOSIGNAL.
     socket.set(SOL_SOCKET, SO_NOSIGPIPE, 1)
@@ -64,13 +89,26 @@ final class Socket: Sendable {
         return Int32(-1)
       }
       return KeepsakeLibc.connect(
-        descriptor, start.assumingMemoryBound(to: sockaddr.self), socklen_t(bytes.count))
+        socket.descriptor, start.assumingMemoryBound(to: sockaddr.self), socklen_t(bytes.count))
     }
     // A call that a signal interrupted goes on in the background, too.
     guard result == 0 || errno == EINPROGRESS || errno == EINTR else {
       throw ConnectFailure(call: "connect", errno: errno)
     }
     return socket
+  }
+
+  /// Two sockets that are connected to each other.
+  static func pair() throws(ConnectFailure) -> (Socket, Socket) {
+    var ends: [Int32] = [-1, -1]
+    guard socketpair(AF_UNIX, streamType, 0, &ends) == 0 else {
+      throw ConnectFailure(call: "socketpair", errno: errno)
+    }
+    // Each is closed if the other cannot be used.
+    let sockets = ends.map { end in
+      Swift.Result { () throws(ConnectFailure) in try Socket(end, from: "socketpair") }
+    }
+    return (try sockets[0].get(), try sockets[1].get())
   }
 
   /// Sends small requests at once, and lets the system notice that the other side is gone. A
