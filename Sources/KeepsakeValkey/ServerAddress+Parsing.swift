@@ -96,15 +96,9 @@ extension ServerAddress {
     guard !host.isEmpty, host.count <= 255, host.allSatisfy({ isHost($0, isAddress) }) else {
       throw .invalidAddress(.host)
     }
-    var number = Int64(defaultPort)
-    if let port {
-      guard let value = digits(port), (1...65_535).contains(value) else {
-        throw .invalidAddress(.port)
-      }
-      number = value
-    }
-    guard let port = UInt16(exactly: number) else { throw .invalidAddress(.port) }
-    return .tcp(host: String(decoding: host, as: UTF8.self), port: port)
+    let number = port.map { digits($0).flatMap { UInt16(exactly: $0) } } ?? defaultPort
+    guard let number, number > 0 else { throw .invalidAddress(.port) }
+    return .tcp(host: String(decoding: host, as: UTF8.self), port: number)
   }
 
   private static func isHost(_ byte: UInt8, _ isAddress: Bool) -> Bool {

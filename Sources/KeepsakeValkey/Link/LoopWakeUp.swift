@@ -1,14 +1,13 @@
 /// Whether the link's thread must be woken, so that it looks at the state again.
 struct LoopWakeUp {
+  /// Whether the thread looks at the state, or was woken for that.
   private var isAwake = false
-  private var isSignaled = false
   private var needsSignal = false
 
   /// Makes the thread look at the state again, unless it will anyway.
   mutating func wake() {
-    guard !isAwake, !isSignaled else { return }
-    isSignaled = true
-    needsSignal = true
+    if isAwake { return }
+    (isAwake, needsSignal) = (true, true)
   }
 
   /// Whether the caller must signal the thread, after it has released the lock.
@@ -18,7 +17,7 @@ struct LoopWakeUp {
   }
 
   /// The thread looks at the state.
-  mutating func noteAwake() { (isAwake, isSignaled, needsSignal) = (true, false, false) }
+  mutating func noteAwake() { (isAwake, needsSignal) = (true, false) }
 
   /// The thread has looked at the state, and will wait.
   mutating func noteWaiting() { isAwake = false }

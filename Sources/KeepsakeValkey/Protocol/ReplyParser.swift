@@ -30,11 +30,8 @@ struct ReplyParser: Sendable {
     case line
     /// After the CR at the end of a line.
     case lineFeed
-    /// In a bulk string that is not complete.
+    /// In a bulk string of this length, or in the CRLF that ends it.
     case bulk(length: Int)
-    /// After a bulk string, in the CRLF that ends it.
-    case bulkEnd
-    case bulkLineFeed
     case failed(Failure)
   }
 
@@ -91,20 +88,17 @@ struct ReplyParser: Sendable {
       defer { line.removeAll(keepingCapacity: true) }
       return try valueOfLine()
     case .bulk(let length):
-      let count = min(length - bulk.count, input.count)
-      appendToBulk(UnsafeRawBufferPointer(rebasing: input[..<count]), length)
+      let end = length + 2
+      let count = min(end - bulk.count, input.count)
+      appendToBulk(UnsafeRawBufferPointer(rebasing: input[..<count]), end)
       input = UnsafeRawBufferPointer(rebasing: input[count...])
-      if bulk.count == length { phase = .bulkEnd }
-      return nil
-    case .bulkEnd:
-      try expect(Self.carriageReturn, &input)
-      phase = .bulkLineFeed
-      return nil
-    case .bulkLineFeed:
-      try expect(Self.newline, &input)
+      if bulk.count < end { return nil }
+      guard bulk[length...] == [Self.carriageReturn, Self.newline] else { throw .malformed }
       phase = .line
+      bulk.removeLast(2)
       defer { bulk = [] }
       return .bytes(bulk)
+
     case .failed(let failure): throw failure
     }
   }
@@ -149,7 +143,7 @@ struct ReplyParser: Sendable {
     case UInt8(ascii: "$"):
       guard let length = try lengthOfLine(maximum: Self.maximumBulkLength) else { return .null }
       try charge(length)
-      phase = length == 0 ? .bulkEnd : .bulk(length: length)
+      phase = .bulk(length: length)
       return nil
     case UInt8(ascii: "*"):
       guard let count = try lengthOfLine(maximum: .max) else { return .null }
