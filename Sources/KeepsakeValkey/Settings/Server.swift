@@ -53,6 +53,14 @@ final class Server: Sendable {
     return reply
   }
 
+  /// The reply to a question; nil if the user may not ask it, or the server does not know it.
+  func ask(_ command: Command) throws(StorageError) -> Reply? {
+    let reply = try link.perform([command]).first
+    guard case .error(let error) = reply else { return reply }
+    if let refusal = error.refusal(by: address), refusal.code != .accessDenied { throw refusal }
+    return nil
+  }
+
   /// Runs a script that writes, and waits for the replicas that are to confirm it.
   ///
   /// - Returns: The result of the script, and whether as many replicas as asked have confirmed what
@@ -89,14 +97,10 @@ final class Server: Sendable {
   /// Refuses a server that may delete settings when its memory is full. Asks each connection once.
   func check() throws(StorageError) {
     if facts.isChecked.load(ordering: .acquiring) { return }
-    guard let reply = try link.perform([Command(reading: "INFO", "memory")]).first else { return }
-    do throws(StorageError) {
-      _ = try link.checked(reply)
-    } catch {
-      // A user may have no right to ask. Then the server is not checked.
-      guard error.code == .accessDenied else { throw error }
+    // If the user may not ask, the server is not checked.
+    if case .bytes(let text) = try ask(Command(reading: "INFO", "memory")) {
+      try check(String(decoding: text, as: UTF8.self))
     }
-    if case .bytes(let text) = reply { try check(String(decoding: text, as: UTF8.self)) }
     facts.isChecked.store(true, ordering: .releasing)
   }
 

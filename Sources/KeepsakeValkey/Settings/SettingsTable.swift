@@ -121,7 +121,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   /// What was removed does not stay in the copy of this machine.
   func removeAll() throws {
     _ = try change(TableChanges([], removesAll: true))
-    copy.saveNow { currentContents }
+    copy.save(self)
   }
 
   func synchronize() throws {
@@ -245,7 +245,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
         submit(state.withLock { $0.noteEarly(changes, version: result.version, name: name) })
       }
     }
-    saveCopySoon()
+    copy.saveSoon(of: self)
   }
 
   // MARK: Mirroring
@@ -259,7 +259,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
       try waitUntilCurrent()
       state.withLock { $0.add(mirror) }
       // Here, because a process that ends after its first read waits for this.
-      if copy.planFirstSave() { saveCopy() }
+      copy.saveFirst(of: self)
     } catch {
       // Reads go on from what is known. The failure is reported, because that may be old.
       let isKnown = state.withLock { state in
@@ -329,7 +329,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   private func receive(_ bytes: [UInt8]) {
     let message = TableMessage(bytes)
     submit(state.withLock { $0.receive(message, byteCount: bytes.count) })
-    saveCopySoon()
+    copy.saveSoon(of: self)
   }
 
   /// Reads a snapshot, or waits for the one that is being read and for the next one.
@@ -362,7 +362,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
       }
       submit(next.load)
       if let error = next.report { report(error) }
-      saveCopySoon()
+      copy.saveSoon(of: self)
     } catch {
       // The link fails a call that reads with this code only for the size of its reply.
       let isTooLarge = if case .failure = reply { error.code == .engineFailed } else { false }
@@ -546,16 +546,8 @@ final class SettingsTable: StorageEngines.MirroredEngine {
 
   // MARK: The copy on disk
 
-  private func saveCopySoon() {
-    if copy.planSave() { saveCopy() }
-  }
-
-  private func saveCopy() {
-    copy.save { [weak self] in self?.currentContents }
-  }
-
   /// nil if what the table has is not known.
-  private var currentContents: TableContents? {
+  var currentContents: TableContents? {
     state.withLock { $0.phase == .current ? $0.contents : nil }
   }
 }

@@ -9,9 +9,9 @@ final class TableCopy: Sendable {
   private let key: String
   private let content: TableName.Content
   private let report: @Sendable (StorageError) -> Void
+  /// Whether the first save has begun.
+  private let hasBegun = Atomic(false)
   private let isSavePlanned = Atomic(false)
-  private let hasFirstSave = Atomic(false)
-  private let isFirstSaveStarted = Atomic(false)
   /// Held by one save at a time, or a slow one could put back what a later one has replaced.
   private let saving = Locked(())
 
@@ -42,37 +42,26 @@ final class TableCopy: Sendable {
     }
   }
 
-  /// Whether the caller is to call ``save(_:)``, because the copy has not been written before.
-  func planFirstSave() -> Bool {
-    !hasFirstSave.exchange(true, ordering: .relaxed)
-      && !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
+  /// Writes the copy in the background for the first time, which a normal exit waits for.
+  func saveFirst(of table: SettingsTable) {
+    if hasBegun.exchange(true, ordering: .relaxed) { return }
+    BackgroundWork.run { [self, weak table] in save(table) }
   }
 
-  /// Whether the caller is to call ``save(_:)``, because no save is planned.
-  func planSave() -> Bool {
-    hasFirstSave.load(ordering: .relaxed) && !isSavePlanned.load(ordering: .relaxed)
-      && !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
-  }
-
-  /// Writes the copy in the background: at once for the first time, which a normal exit waits for,
-  /// and then after a second, once for all changes until then.
-  ///
-  /// - Parameter contents: Called then; nil if there is nothing to write.
-  func save(_ contents: @escaping @Sendable () -> TableContents?) {
-    let work: @Sendable () -> Void = { [self] in
+  /// Writes the copy after a second, once for all changes until then.
+  func saveSoon(of table: SettingsTable) {
+    guard hasBegun.load(ordering: .relaxed),
+      !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
+    else { return }
+    BackgroundWork.run(after: .seconds(1)) { [self, weak table] in
       isSavePlanned.store(false, ordering: .releasing)
-      saveNow(contents)
-    }
-    if isFirstSaveStarted.exchange(true, ordering: .relaxed) {
-      BackgroundWork.run(after: .seconds(1), work)
-    } else {
-      BackgroundWork.run(work)
+      save(table)
     }
   }
 
-  /// Writes the copy before the call returns.
-  func saveNow(_ contents: () -> TableContents?) {
-    saving.withLock { _ in if let contents = contents() { write(contents) } }
+  /// Writes the copy before the call returns, unless what the table has is not known.
+  func save(_ table: SettingsTable?) {
+    saving.withLock { _ in if let contents = table?.currentContents { write(contents) } }
   }
 
   private func write(_ contents: TableContents) {

@@ -10,29 +10,16 @@ internal import Keepsake
 /// colon, the key, and either `-` or `+`, the length of the value, a colon and the value. A `!`
 /// before them removes all values first.
 struct TableMessage: Sendable {
-  enum Content: Sendable {
-    case changes(TableChanges)
-    /// The values have to be read from the server.
-    case omitted
-    /// The same, and the version may be one that other values had before, or the table may take the
-    /// place of another one.
-    case restored
-  }
-
   let id: String
   let version: Int64
   /// The name of the change before this one; empty if the server does not know it.
   let previous: String
   let name: String
-  let content: Content
-
-  var changes: TableChanges? {
-    if case .changes(let changes) = content { changes } else { nil }
-  }
-
-  var isRestored: Bool {
-    if case .restored = content { true } else { false }
-  }
+  /// nil if the values have to be read from the server.
+  let changes: TableChanges?
+  /// Whether the version may be one that other values had before, or the table may take the place
+  /// of another one.
+  let isRestored: Bool
 
   /// A server cuts subscribers off that fall behind by 8 to 32 MB, so large changes are not sent.
   static let maximumSize = 256 << 10
@@ -84,8 +71,9 @@ struct TableMessage: Sendable {
     self.version = version
     self.previous = previous
     self.name = name
-    if rest == Self.omitted[...] || rest == Self.restored[...] {
-      content = rest == Self.omitted[...] ? .omitted : .restored
+    isRestored = rest == Self.restored[...]
+    if isRestored || rest == Self.omitted[...] {
+      changes = nil
       return
     }
     let removesAll = rest.first == UInt8(ascii: "!")
@@ -103,7 +91,7 @@ struct TableMessage: Sendable {
       default: return nil
       }
     }
-    content = .changes(TableChanges(entries, removesAll: removesAll))
+    changes = TableChanges(entries, removesAll: removesAll)
   }
 
   /// Removes the bytes before the next space, and the space; nil if there is none.

@@ -88,23 +88,11 @@ extension ValkeyBacking {
   /// What the server says about itself.
   package func serverFacts() throws(StorageError) -> ServerFacts {
     var facts = ServerFacts(server.address)
-    /// nil if the user may not use the command, or the server does not know it.
-    func ask(_ command: Command) throws(StorageError) -> Reply? {
-      guard let reply = try server.link.perform([command]).first else { return nil }
-      do throws(StorageError) {
-        let reply = try server.link.checked(reply)
-        if case .error = reply { return nil }
-        return reply
-      } catch {
-        guard error.code == .accessDenied else { throw error }
-        return nil
-      }
-    }
-    if case .bytes(let text) = try ask(Command(reading: "INFO")) {
+    if case .bytes(let text) = try server.ask(Command(reading: "INFO")) {
       facts.information = ServerFacts.fields(of: String(decoding: text, as: UTF8.self))
     }
     for name in ServerFacts.settingNames {
-      guard case .array(let pair) = try ask(Command(reading: "CONFIG", "GET", name)),
+      guard case .array(let pair) = try server.ask(Command(reading: "CONFIG", "GET", name)),
         pair.count == 2, case .bytes(let value) = pair[1]
       else { continue }
       facts.settings[name] = String(decoding: value, as: UTF8.self)
@@ -116,7 +104,7 @@ extension ValkeyBacking {
       facts.answersWithoutPassword = (try? Link(address).perform(Command("PING"))) != nil
     }
     let start = Date.now.timeIntervalSince1970
-    let time = try ask(Command(reading: "TIME"))
+    let time = try server.ask(Command(reading: "TIME"))
     facts.clockDifference = ServerFacts.clockDifference(
       time, between: start, and: Date.now.timeIntervalSince1970)
     return facts

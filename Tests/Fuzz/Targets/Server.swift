@@ -150,15 +150,13 @@ private func encode(_ reply: Reply) -> [UInt8]? {
 private func encode(_ message: TableMessage) -> [UInt8] {
   let (id, version, name) = (message.id, message.version, message.name)
   let prefix = Array("\(id) \(version) \(message.previous) \(name) ".utf8)
-  switch message.content {
-  case .omitted: return prefix + Array("?".utf8)
-  case .restored: return prefix + Array("*".utf8)
-  case .changes(let changes):
-    let copy = TableMessage.bytes(id: id, version: version, name: name, changes)
-    let payload = TableMessage.payload(of: changes)
-    check(copy.suffix(payload.count) == payload[...], "scripts publish the same bytes")
-    return prefix + payload
+  guard let changes = message.changes else {
+    return prefix + Array((message.isRestored ? "*" : "?").utf8)
   }
+  let copy = TableMessage.bytes(id: id, version: version, name: name, changes)
+  let payload = TableMessage.payload(of: changes)
+  check(copy.suffix(payload.count) == payload[...], "scripts publish the same bytes")
+  return prefix + payload
 }
 
 /// What a server sends about a table, as replies: arrays are snapshots, bulk strings are messages
