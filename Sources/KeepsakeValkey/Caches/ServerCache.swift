@@ -102,7 +102,7 @@ final class ServerCache: SharedTier {
 
   func write(
     _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
-  ) throws(StorageError) -> ChangeReply {
+  ) throws(StorageError) -> ChangeReply? {
     try change(
       CacheScripts.write, keys(of: key),
       [
@@ -111,14 +111,16 @@ final class ServerCache: SharedTier {
       ], isConfirmed: production == nil)
   }
 
-  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply {
+  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply? {
     try change(
       CacheScripts.remove, keys(of: key), [CacheMessage.suffix(key), Self.number(production)],
       isConfirmed: production == nil)
   }
 
   func removeAll() throws(StorageError) -> ChangeReply {
-    try change(CacheScripts.removeAll, [names.state], [], isConfirmed: true)
+    let reply = try change(CacheScripts.removeAll, [names.state], [], isConfirmed: true)
+    guard let reply else { throw server.invalidReply("EVALSHA", .integer(0)) }
+    return reply
   }
 
   func touch(
@@ -139,25 +141,24 @@ final class ServerCache: SharedTier {
   ///     was produced can be produced again.
   private func change(
     _ script: Script, _ keys: [[UInt8]], _ values: [[UInt8]], isConfirmed: Bool
-  ) throws(StorageError) -> ChangeReply {
+  ) throws(StorageError) -> ChangeReply? {
     let arguments = Script.Arguments(
       keys: keys, values: [Self.makeState(), names.channel] + values)
     let (reply, hasConfirmation) =
       isConfirmed
       ? try server.run(script, arguments) : (try script.run(on: link, arguments), true)
     switch reply {
-    case .integer(0): return .productionEnded
+    case .integer(0): return nil
     case .integer(let integer):
       guard let number = UInt64(exactly: integer) else { break }
-      return hasConfirmation
-        ? .made(number: number) : .unconfirmed(number: number, server.unconfirmed)
+      return ChangeReply(number: number, failure: hasConfirmation ? nil : server.unconfirmed)
     case .array(let elements):
       guard elements.count == 2, case .integer(let integer) = elements[0],
         let number = UInt64(exactly: integer), number > 0, case .bytes(let text) = elements[1]
       else { break }
-      return .refused(
-        number: number,
-        ErrorReply(text).refusal(by: server.address) ?? server.invalidReply("EVALSHA", reply))
+      let failure = ErrorReply(text).refusal(by: server.address)
+      return ChangeReply(
+        number: number, failure: failure ?? server.invalidReply("EVALSHA", reply), isStored: false)
     default: break
     }
     throw server.invalidReply("EVALSHA", reply)
@@ -173,13 +174,14 @@ final class ServerCache: SharedTier {
   func takeLease(
     _ key: String, token: UInt64, headCount: Int
   ) throws(StorageError) -> LeaseReply {
-    let reply = try run(
-      CacheScripts.takeLease, keys(of: key),
-      [
+    let arguments = Script.Arguments(
+      keys: keys(of: key),
+      values: [
         Self.makeState(), Self.digits(token), Self.milliseconds(of: leaseTime),
         Self.digits(headCount), Self.digits(UInt64.random(in: 1 ... .max)),
         Self.milliseconds(of: max(leaseTime * 6, Self.productionTime)),
       ])
+    let reply = try CacheScripts.takeLease.run(on: link, arguments)
     guard case .array(let elements) = reply else { throw server.invalidReply("EVALSHA", reply) }
     switch (elements.count, elements.first) {
     case (2, .integer(0)):
@@ -223,7 +225,10 @@ final class ServerCache: SharedTier {
       to: names.channel,
       ChannelHandler(
         onSubscribed: { [weak self] in self?.tell { $0.tierIsFollowed() } },
-        onMessage: { [weak self] in self?.receive($0) },
+        onMessage: { [weak self] bytes in
+          let message = CacheMessage(bytes)
+          self?.tell { $0.tierDidSend(message) }
+        },
         onLost: { [weak self] error in self?.tell { $0.tierIsLost(error) } }))
   }
 
@@ -231,26 +236,7 @@ final class ServerCache: SharedTier {
     for follower in followers.withLock({ $0.compactMap(\.follower) }) { body(follower) }
   }
 
-  private func receive(_ bytes: [UInt8]) {
-    switch CacheMessage(bytes) {
-    case .set(let key, let version): tell { $0.tierDidSet(key, version) }
-    case .removed(let key, let number): tell { $0.tierDidRemove(key, number: number) }
-    case .removedAll(let number): tell { $0.tierDidRemoveAll(number: number) }
-    case .released(let key): tell { $0.tierDidRelease(key) }
-    // A message that cannot be understood may be about any key.
-    case nil: tell { $0.tierDidChange() }
-    }
-  }
-
   // MARK: Arguments and replies
-
-  private func run(
-    _ script: Script, _ keys: [[UInt8]], _ values: [[UInt8]]
-  ) throws(StorageError) -> Reply {
-    let reply = try script.run(on: link, Script.Arguments(keys: keys, values: values))
-    if case .error = reply { throw server.invalidReply("EVALSHA", reply) }
-    return reply
-  }
 
   private static let generationSize = 8
   private static let stateSize = generationSize + ChangeNumber.count

@@ -19,7 +19,9 @@ extension SharedEntry {
   /// What the server, which keeps the entry for this long, is told of its uses: each that comes a
   /// quarter of its lifetime after the last one. nil if uses do not matter.
   func use(remaining: Int64) -> EntryUse? {
-    lifetimeOfUse.map { lifetime in
+    switch expiry {
+    case .after, .at: nil
+    case .never, .idle:
       EntryUse(
         lifetime: lifetime, interval: (lifetime - min(lifetime, kept)) / 4,
         lastTold: WallClock.now.subtractingSaturated(max(0, lifetime - min(lifetime, remaining))))

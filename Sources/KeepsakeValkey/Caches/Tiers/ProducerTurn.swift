@@ -47,7 +47,7 @@ final class ProducerTurn: FetchTurn {
     }
     // A producer that fetches in turn may wait for itself, which only this machine notices.
     let isNested = !InFlightFetches.producing.isEmpty
-    if isNested, tiers.leases.contains(key) {
+    if isNested, tiers.hasLease(of: key) {
       begin()
       return true
     }

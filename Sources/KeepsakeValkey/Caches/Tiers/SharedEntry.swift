@@ -16,6 +16,10 @@ struct SharedEntry: Equatable, Sendable {
     case noValue
     /// The payload is only on the machine that stored it. The header tells whether it still counts.
     case tooLarge
+
+    init(_ kind: Payload.Kind, size: Int) {
+      self = size > SharedEntry.largestPayload ? .tooLarge : .payload(kind)
+    }
   }
 
   enum Failure: Error {
@@ -183,11 +187,4 @@ struct SharedEntry: Equatable, Sendable {
     return WriteOptions(expiry: local, details: details, isDurable: false)
   }
 
-  /// How long a use lets the server keep the entry; nil if a use does not matter.
-  var lifetimeOfUse: Int64? {
-    switch expiry {
-    case .never, .idle: lifetime
-    case .after, .at: nil
-    }
-  }
 }

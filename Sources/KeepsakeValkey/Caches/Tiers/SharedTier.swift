@@ -19,11 +19,13 @@ protocol SharedTier: AnyObject, Sendable {
   /// - Parameters:
   ///   - name: That of the version, which the bytes contain.
   ///   - production: The one that must still go on; nil for a change that needs no lease.
+  /// - Returns: nil if nothing was changed, because the production is over: the key was changed in
+  ///   the meantime.
   func write(
     _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
-  ) throws(StorageError) -> ChangeReply
+  ) throws(StorageError) -> ChangeReply?
   /// Removes the bytes of a key as ``write(_:name:lifetime:forKey:production:)`` replaces them.
-  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply
+  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply?
   /// Removes the bytes of all keys, ends all leases, and tells all machines.
   func removeAll() throws(StorageError) -> ChangeReply
 
@@ -67,26 +69,15 @@ struct SharedBytes: Sendable {
   }
 }
 
-/// What the second tier replies to a change, with the number of that.
-enum ChangeReply: Sendable {
-  case made(number: UInt64)
-  /// It was made, but fewer replicas than required have confirmed that.
-  case unconfirmed(number: UInt64, StorageError)
-  /// The value was not stored, for example because the server's memory is full. The old one was
-  /// removed, and the machines were still informed of the version.
-  case refused(number: UInt64, StorageError)
-  /// Nothing was changed, because the production is over: the key was changed in the meantime.
-  case productionEnded
-
-  /// nil if nothing was changed.
-  var made: (number: UInt64, failure: StorageError?)? {
-    switch self {
-    case .made(let number): (number, nil)
-    case .unconfirmed(let number, let failure), .refused(let number, let failure):
-      (number, failure)
-    case .productionEnded: nil
-    }
-  }
+/// What the second tier replies to a change that it has made.
+struct ChangeReply: Sendable {
+  /// The number of the change.
+  let number: UInt64
+  /// Why the value was not stored, or that fewer replicas than required have confirmed the change.
+  var failure: StorageError?
+  /// False if the value was not stored, for example because the server's memory is full. The old
+  /// one was removed, and the machines were still informed of the version.
+  var isStored = true
 }
 
 /// What the second tier replies to a request for a lease.
@@ -104,14 +95,6 @@ protocol TierFollower: AnyObject, Sendable {
   func tierIsFollowed()
   /// Changes may be missed from now on.
   func tierIsLost(_ error: StorageError)
-  /// A key was set.
-  func tierDidSet(_ key: String, _ version: EntryVersion)
-  /// A key was removed by the change of this number.
-  func tierDidRemove(_ key: String, number: UInt64)
-  /// All keys were removed by the change of this number.
-  func tierDidRemoveAll(number: UInt64)
-  /// Any keys were changed.
-  func tierDidChange()
-  /// The lease of a key has ended.
-  func tierDidRelease(_ key: String)
+  /// There is a message; nil if it cannot be understood. Then it may be about any key.
+  func tierDidSend(_ message: CacheMessage?)
 }

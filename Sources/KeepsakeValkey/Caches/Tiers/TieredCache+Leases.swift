@@ -38,7 +38,7 @@ extension TieredCache {
       return .busy(min(max(.nanoseconds(time), .milliseconds(1)), longest))
     case .granted(let production, let head):
       let lease = CacheLease(key: key, token: token, production: production)
-      leases.add(lease)
+      withState { _ = $0.leases.insert(lease) }
       releaseAtExitOnce()
       guard let head, let shared = try? SharedEntry(head), shared.content != .tooLarge else {
         return .granted(lease, hasNews: false)
@@ -49,12 +49,25 @@ extension TieredCache {
 
   /// Lets another machine produce the value, unless it was stored.
   func release(_ lease: CacheLease) {
-    if leases.remove(lease) { tier.releaseLease(of: lease.key, token: lease.token, waits: false) }
+    if noteEnd(of: lease) { tier.releaseLease(of: lease.key, token: lease.token, waits: false) }
+  }
+
+  /// The server has ended a lease, or is to end it. Returns whether it was held.
+  @discardableResult
+  func noteEnd(of lease: CacheLease) -> Bool { withState { $0.leases.remove(lease) != nil } }
+
+  /// Whether a producer of this process has the lease of the key.
+  func hasLease(of key: String) -> Bool {
+    withState { $0.leases.contains { $0.key.utf8.elementsEqual(key.utf8) } }
   }
 
   /// Lets other machines produce what this process does not any more.
   func releaseAll() {
-    for lease in leases.removeAll() {
+    let leases = withState { state in
+      defer { state.leases = [] }
+      return state.leases
+    }
+    for lease in leases {
       tier.releaseLease(of: lease.key, token: lease.token, waits: true)
     }
   }

@@ -6,7 +6,8 @@ extension TieredCache {
     _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
     try files.requireSize(payload.bytes.count, key)
-    try publish(payload.kind, payload.bytes, forKey: key, options) {
+    let content = SharedEntry.Content(payload.kind, size: payload.bytes.count)
+    try publish(content, payload.bytes.span.bytes, forKey: key, options) {
       (options) throws(StorageError) in
       try files.write(payload, forKey: key, options, hook: hook)
     }
@@ -19,7 +20,8 @@ extension TieredCache {
   func writeNoValue(
     forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
-    try publish(nil, Data(), forKey: key, options) { (options) throws(StorageError) in
+    try publish(.noValue, Data().span.bytes, forKey: key, options) {
+      (options) throws(StorageError) in
       try files.writeNoValue(forKey: key, options, hook: hook)
     }
   }
@@ -28,7 +30,8 @@ extension TieredCache {
     _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool {
     let payload = stale.payload
-    try publish(payload.kind, payload.bytes, forKey: key, options) {
+    let content = SharedEntry.Content(payload.kind, size: payload.bytes.count)
+    try publish(content, payload.bytes.span.bytes, forKey: key, options) {
       (options) throws(StorageError) in
       do throws(StorageError) {
         if try files.renew(stale, forKey: key, options, hook: hook) { return }
@@ -45,19 +48,7 @@ extension TieredCache {
   ///
   /// If the server is away, the value is on this machine alone.
   ///
-  /// - Parameters:
-  ///   - kind: nil for a record that there is no value.
-  ///   - write: Stores it on this machine.
-  private func publish(
-    _ kind: Payload.Kind?, _ payload: Data, forKey key: String, _ options: WriteOptions,
-    _ write: (WriteOptions) throws(StorageError) -> Void
-  ) throws(StorageError) {
-    let isTooLarge = payload.count > SharedEntry.largestPayload
-    let content: SharedEntry.Content =
-      if let kind { isTooLarge ? .tooLarge : .payload(kind) } else { .noValue }
-    try publish(content, payload.span.bytes, forKey: key, options, write)
-  }
-
+  /// - Parameter write: Stores it on this machine.
   fileprivate func publish(
     _ content: SharedEntry.Content, _ payload: RawSpan, forKey key: String,
     _ options: WriteOptions, _ write: (WriteOptions) throws(StorageError) -> Void
@@ -81,19 +72,18 @@ extension TieredCache {
       let reply = try tier.write(
         bytes, name: shared.version.name, lifetime: shared.lifetime, forKey: key,
         production: production?.lease?.production)
-      if let lease = production?.lease { _ = leases.remove(lease) }
+      if let lease = production?.lease { noteEnd(of: lease) }
       noteSuccess()
-      switch reply {
-      case .made(let made): number = made
-      case .unconfirmed(let made, let error):
-        number = made
-        report(error.inContext(of: "set", key: key, path: error.path))
-      case .refused(let made, let error):
-        number = made
-        isShared = false
-        noteFailure(error, of: "set", key)
-      // Another machine, or another task, has changed the key since the lease was taken.
-      case .productionEnded: return
+      // If not, another machine, or another task, has changed the key since the lease was taken.
+      guard let reply else { return }
+      number = reply.number
+      if !reply.isStored { isShared = false }
+      if let failure = reply.failure {
+        if reply.isStored {
+          report(failure.inContext(of: "set", key: key, path: failure.path))
+        } else {
+          noteFailure(failure, of: "set", key)
+        }
       }
     } catch {
       noteFailure(error, of: "set", key)
@@ -157,11 +147,11 @@ extension TieredCache {
     do throws(StorageError) {
       try sendUnsent(about: key)
       let reply = try tier.remove(key, production: production?.lease?.production)
-      if let lease = production?.lease { _ = leases.remove(lease) }
+      if let lease = production?.lease { noteEnd(of: lease) }
       noteSuccess()
-      guard let made = reply.made else { return }
-      failure = made.failure
-      withKnown { _ = $0.noteChange(.nothing, made.number, call) }
+      guard let reply else { return }
+      failure = reply.failure
+      withKnown { _ = $0.noteChange(.nothing, reply.number, call) }
     } catch {
       if production != nil {
         noteFailure(error, of: "remove", key)
@@ -263,11 +253,10 @@ private final class TieredWriter: CacheWriter {
   }
 
   func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
-    let isTooLarge = count > SharedEntry.largestPayload
-    let bytes = isTooLarge ? [] : try writer.contents()
-    try cache.publish(
-      isTooLarge ? .tooLarge : .payload(.data), bytes.span.bytes, forKey: key, options
-    ) { (options) throws(StorageError) in
+    let content = SharedEntry.Content(.data, size: count)
+    let bytes = content == .tooLarge ? [] : try writer.contents()
+    try cache.publish(content, bytes.span.bytes, forKey: key, options) {
+      (options) throws(StorageError) in
       try writer.finish(options, hook: hook)
     }
   }

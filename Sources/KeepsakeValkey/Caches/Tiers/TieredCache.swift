@@ -16,7 +16,6 @@ final class TieredCache: CacheEngine {
   let files: FileCache
   let tier: any SharedTier
   let waits = ProducerWaits()
-  let leases = ActiveLeases()
   private let state = Locked(State(), afterFork: { State() })
   private let onFailure: @Sendable (StorageError) -> Void
   /// Whether the present outage was reported.
@@ -28,12 +27,14 @@ final class TieredCache: CacheEngine {
   /// Whether its leases end with a normal exit of the process.
   let releasesAtExit = Atomic(false)
 
-  private struct State: Sendable {
+  struct State: Sendable {
     /// The process, as ``ForkGuard`` counts them: what a parent knows is not kept up to date in a
     /// forked child.
     let generation = ForkGuard.generation
     var hasBegunFollowing = false
     var known = KnownVersions()
+    /// The leases that this process holds.
+    var leases: Set<CacheLease> = []
   }
 
   init(
@@ -58,7 +59,7 @@ final class TieredCache: CacheEngine {
 
   // MARK: The second tier
 
-  private func withState<R>(_ body: (inout State) -> R) -> R {
+  func withState<R>(_ body: (inout State) -> R) -> R {
     state.withLock { state in
       if state.generation != ForkGuard.generation { state = State() }
       return body(&state)
@@ -108,9 +109,9 @@ final class TieredCache: CacheEngine {
       guard withKnown({ $0.isUnsent(key) }) else { return }
       let call = withKnown { $0.begin(key) }
       defer { withKnown { $0.end(call) } }
-      guard let made = try tier.remove(key, production: nil).made else { return }
+      guard let reply = try tier.remove(key, production: nil) else { return }
       let isFirst = withKnown { known in
-        known.noteChange(.nothing, made.number, call) && known.queueRemoval(of: key)
+        known.noteChange(.nothing, reply.number, call) && known.queueRemoval(of: key)
       }
       removeOutdatedSoon(isFirst)
     }
@@ -120,14 +121,15 @@ final class TieredCache: CacheEngine {
   @discardableResult
   func removeAllOnServer() throws(StorageError) -> StorageError? {
     let time = withKnown { $0.now() }
-    guard let made = try tier.removeAll().made else { return nil }
-    withKnown { $0.noteRemovalOfAll(made.number, since: time) }
-    return made.failure
+    let reply = try tier.removeAll()
+    withKnown { $0.noteRemovalOfAll(reply.number, since: time) }
+    return reply.failure
   }
 
   func noteSuccess() {
-    guard isOutageReported.load(ordering: .relaxed) else { return }
-    isOutageReported.store(false, ordering: .relaxed)
+    if isOutageReported.load(ordering: .relaxed) {
+      isOutageReported.store(false, ordering: .relaxed)
+    }
   }
 
   /// Reports a failure of a call that goes on without the server. An outage is reported once.
@@ -230,26 +232,23 @@ extension TieredCache: TierFollower {
     BackgroundWork.run { [weak self] in self?.report(refusal) }
   }
 
-  func tierDidSet(_ key: String, _ version: EntryVersion) {
-    noteChange(of: key, .entry(version), version.number)
+  func tierDidSend(_ message: CacheMessage?) {
+    switch message {
+    case .set(let key, let version): noteChange(of: key, .entry(version), version.number)
+    case .removed(let key, let number): noteChange(of: key, .nothing, number)
+    case .removedAll(let number):
+      withKnown { $0.noteRemovalOfAll(number) }
+      waits.wakeAll()
+    case .released(let key): waits.wake(key)
+    case nil:
+      withKnown { $0.setFollowing($0.isFollowing) }
+      waits.wakeAll()
+    }
   }
-
-  func tierDidRemove(_ key: String, number: UInt64) { noteChange(of: key, .nothing, number) }
 
   private func noteChange(of key: String, _ held: KnownVersions.Held, _ number: UInt64) {
     removeOutdatedSoon(withKnown { $0.noteMessage(key, held, number) })
     waits.wake(key)
   }
 
-  func tierDidRemoveAll(number: UInt64) {
-    withKnown { $0.noteRemovalOfAll(number) }
-    waits.wakeAll()
-  }
-
-  func tierDidChange() {
-    withKnown { $0.setFollowing($0.isFollowing) }
-    waits.wakeAll()
-  }
-
-  func tierDidRelease(_ key: String) { waits.wake(key) }
 }

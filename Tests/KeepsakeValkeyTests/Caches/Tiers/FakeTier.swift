@@ -260,7 +260,7 @@ final class FakeTier: SharedTier {
 
   func write(
     _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
-  ) throws(StorageError) -> ChangeReply {
+  ) throws(StorageError) -> ChangeReply? {
     let refusal = state.withLock { $0.failure }.map {
       StorageError($0, operation: "request", remedy: "Raise maxmemory.")
     }
@@ -269,18 +269,17 @@ final class FakeTier: SharedTier {
       server.entries[key] = .init(
         bytes: bytes, number: server.lastNumber, expires: server.now.addingSaturated(lifetime))
     } message: { number in
-      { $0.tierDidSet(key, EntryVersion(number: number, name: name)) }
+      { $0.tierDidSend(.set(key, EntryVersion(number: number, name: name))) }
     }
-    guard let number else { return .productionEnded }
-    return refusal.map { .refused(number: number, $0) } ?? .made(number: number)
+    return number.map { ChangeReply(number: $0, failure: refusal, isStored: refusal == nil) }
   }
 
-  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply {
+  func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply? {
     let number = try change("remove", key, production) { _ in
     } message: { number in
-      { $0.tierDidRemove(key, number: number) }
+      { $0.tierDidSend(.removed(key, number: number)) }
     }
-    return number.map { .made(number: $0) } ?? .productionEnded
+    return number.map { ChangeReply(number: $0) }
   }
 
   /// Returns the number of the change; nil if the production has ended.
@@ -309,10 +308,10 @@ final class FakeTier: SharedTier {
       server.productions = [:]
       return server.lastNumber
     } message: { number -> Message? in
-      let removed: Message = { $0.tierDidRemoveAll(number: number) }
+      let removed: Message = { $0.tierDidSend(.removedAll(number: number)) }
       return removed
     }
-    return .made(number: number)
+    return ChangeReply(number: number)
   }
 
   func touch(
@@ -345,7 +344,7 @@ final class FakeTier: SharedTier {
       server.leases[key] = nil
       return true
     } message: { isReleased -> Message? in
-      let released: Message = { $0.tierDidRelease(key) }
+      let released: Message = { $0.tierDidSend(.released(key)) }
       return isReleased ? released : nil
     }
   }
