@@ -4,44 +4,52 @@ internal import Keepsake
 ///
 /// No thread waits: a task is resumed by a message, by a timer, or by its cancellation.
 final class ProducerWaits: Sendable {
-  struct Ticket: Sendable {
+  /// A fetch that waits, or will.
+  final class Ticket: Sendable {
+    private struct State: Sendable {
+      var isOver = false
+      var continuation: CheckedContinuation<Void, Never>?
+    }
+
     fileprivate let key: ExactString
-    fileprivate let id: UInt64
-  }
+    private let state = Locked(State())
 
-  private struct Wait: Sendable {
-    var isOver = false
-    var continuation: CheckedContinuation<Void, Never>?
-  }
+    fileprivate init(_ key: ExactString) { self.key = key }
 
-  private struct State: Sendable {
-    var waits: [ExactString: [UInt64: Wait]] = [:]
-    var lastID: UInt64 = 0
+    fileprivate var isWaiting: Bool { state.withLock { $0.continuation != nil } }
 
-    /// Ends a wait. Returns what to resume outside the lock.
-    mutating func finish(_ key: ExactString, _ id: UInt64) -> CheckedContinuation<Void, Never>? {
-      waits[key]?[id]?.isOver = true
-      defer { waits[key]?[id]?.continuation = nil }
-      return waits[key]?[id]?.continuation
+    /// Resumes the continuation when the wait is over.
+    fileprivate func wait(_ continuation: CheckedContinuation<Void, Never>) {
+      let isOver = state.withLock { state in
+        if !state.isOver { state.continuation = continuation }
+        return state.isOver
+      }
+      if isOver { continuation.resume() }
+    }
+
+    fileprivate func end() {
+      let continuation = state.withLock { state in
+        state.isOver = true
+        defer { state.continuation = nil }
+        return state.continuation
+      }
+      continuation?.resume()
     }
   }
 
-  private let state = Locked(State(), afterFork: { State() })
+  private let tickets = Locked<[ExactString: [Ticket]]>([:], afterFork: { [:] })
 
   /// Begins to listen for messages about the key. The caller must end that with ``drop(_:)``.
   func makeTicket(_ key: String) -> Ticket {
-    let key = ExactString(key)
-    return state.withLock { state in
-      state.lastID += 1
-      state.waits[key, default: [:]][state.lastID] = Wait()
-      return Ticket(key: key, id: state.lastID)
-    }
+    let ticket = Ticket(ExactString(key))
+    tickets.withLock { $0[ticket.key, default: []].append(ticket) }
+    return ticket
   }
 
   func drop(_ ticket: Ticket) {
-    state.withLock { state in
-      state.waits[ticket.key]?[ticket.id] = nil
-      if state.waits[ticket.key]?.isEmpty == true { state.waits[ticket.key] = nil }
+    tickets.withLock { tickets in
+      tickets[ticket.key]?.removeAll { $0 === ticket }
+      if tickets[ticket.key]?.isEmpty == true { tickets[ticket.key] = nil }
     }
   }
 
@@ -50,45 +58,24 @@ final class ProducerWaits: Sendable {
   func wait(for ticket: Ticket, atMost time: Duration) async {
     let timer = Task {
       try? await Task.sleep(for: time)
-      self.wake(ticket)
+      ticket.end()
     }
     defer { timer.cancel() }
     await withTaskCancellationHandler {
-      await withCheckedContinuation { continuation in
-        let isOver = state.withLock { state in
-          if state.waits[ticket.key]?[ticket.id]?.isOver ?? true { return true }
-          state.waits[ticket.key]?[ticket.id]?.continuation = continuation
-          return false
-        }
-        if isOver { continuation.resume() }
-      }
+      await withCheckedContinuation { ticket.wait($0) }
     } onCancel: {
-      wake(ticket)
+      ticket.end()
     }
-  }
-
-  private func wake(_ ticket: Ticket) {
-    state.withLock { $0.finish(ticket.key, ticket.id) }?.resume()
   }
 
   func wake(_ key: String) {
-    let continuations = state.withLock { state in
-      if state.waits.isEmpty { return [CheckedContinuation<Void, Never>]() }
-      let key = ExactString(key)
-      return (state.waits[key] ?? [:]).keys.compactMap { state.finish(key, $0) }
-    }
-    for continuation in continuations { continuation.resume() }
+    for ticket in tickets.withLock({ $0[ExactString(key)] ?? [] }) { ticket.end() }
   }
 
-  func wakeAll() {
-    let continuations = state.withLock { state in
-      state.waits.flatMap { key, waits in waits.keys.compactMap { state.finish(key, $0) } }
-    }
-    for continuation in continuations { continuation.resume() }
-  }
+  func wakeAll() { for ticket in all { ticket.end() } }
+
+  private var all: [Ticket] { tickets.withLock { $0.values.flatMap { $0 } } }
 
   /// For tests.
-  var count: Int {
-    state.withLock { $0.waits.values.reduce(0) { $0 + $1.values.count { $0.continuation != nil } } }
-  }
+  var count: Int { all.count { $0.isWaiting } }
 }

@@ -41,10 +41,13 @@ extension TieredCache {
 
   func path(_ key: String) throws(StorageError) -> String? {
     try openCurrent(key) { () throws(StorageError) in
-      switch try copyFromServer(key) {
+      switch try location(of: key, isUse: true) {
       case .missing: return (nil, nil)
       case .here(let found): return (try files.path(key), found)
-      case .copied: return (try files.path(key), nil)
+      case .onServer:
+        // Copies it, if this machine's size limit allows one.
+        guard case .fresh = try lookUp(key, tags: false).found else { return (nil, nil) }
+        return (try files.path(key), nil)
       }
     }
   }
@@ -53,17 +56,20 @@ extension TieredCache {
     var isFromServer = false
     let source = try openCurrent(key) {
       () throws(StorageError) -> (ChunkSource?, PresentEntry?) in
-      switch try copyFromServer(key) {
+      switch try location(of: key, isUse: true) {
       case .missing(let isShared):
         isFromServer = isShared
         return (nil, nil)
       case .here(let found):
         isFromServer = false
         return (try files.findChunks(key), found)
-      case .copied(let payload, let isShared):
-        isFromServer = isShared
+      case .onServer:
+        let result = try lookUp(key, tags: false)
+        isFromServer = result.isFromServer
+        guard case .fresh(let entry) = result.found else { return (nil, nil) }
         // Not from its file: this machine's size limit may not allow one.
-        return (ChunkSource(contents: .data(payload.bytes), size: payload.bytes.count), nil)
+        let bytes = entry.payload.bytes
+        return (ChunkSource(contents: .data(bytes), size: bytes.count), nil)
       }
     }
     counts.add(isHit: source != nil, isFromServer: isFromServer)
@@ -185,7 +191,7 @@ extension TieredCache {
         reportDamage(key)
       case .noValue:
         if isFresh {
-          storeNoValue(shared, bytes.remaining, key, present)
+          store(nil, shared, bytes.remaining, key, present)
           return CacheLookup(.noValue, isFromServer: true)
         }
       case .tooLarge: break
@@ -303,62 +309,29 @@ extension TieredCache {
     }
   }
 
-  /// Where an entry was before this machine got it.
-  private enum Copy {
-    /// And whether the server was asked for it.
-    case missing(isFromServer: Bool)
-    case here(PresentEntry)
-    case copied(Payload, isFromServer: Bool)
-  }
-
-  /// Makes sure that this machine has the current entry, if there is one and its size limit allows
-  /// it.
-  private func copyFromServer(_ key: String) throws(StorageError) -> Copy {
-    switch try location(of: key, isUse: true) {
-    case .missing(let isFromServer): return .missing(isFromServer: isFromServer)
-    case .here(let found): return .here(found)
-    case .onServer:
-      let result = try lookUp(key, tags: false)
-      guard case .fresh(let entry) = result.found else {
-        return .missing(isFromServer: result.isFromServer)
-      }
-      return .copied(entry.payload, isFromServer: result.isFromServer)
-    }
-  }
-
   // MARK: Changing this machine's tier
-
-  private func store(
-    _ payload: Payload, _ shared: SharedEntry, _ remaining: Int64, _ key: String,
-    _ present: PresentEntry?
-  ) {
-    store(shared, remaining, key, present) { options, hook throws(StorageError) in
-      try files.write(payload, forKey: key, options, hook: hook)
-    }
-  }
-
-  private func storeNoValue(
-    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?
-  ) {
-    store(shared, remaining, key, present) { options, hook throws(StorageError) in
-      try files.writeNoValue(forKey: key, options, hook: hook)
-    }
-  }
 
   /// Stores what the server has, unless a newer version is known.
   ///
-  /// - Parameter present: The entry that was compared.
+  /// - Parameters:
+  ///   - payload: nil for a record that there is no value.
+  ///   - present: The entry that was compared.
   private func store(
-    _ shared: SharedEntry, _ remaining: Int64, _ key: String, _ present: PresentEntry?,
-    _ write: (WriteOptions, CommitHook) throws(StorageError) -> Void
+    _ payload: Payload?, _ shared: SharedEntry, _ remaining: Int64, _ key: String,
+    _ present: PresentEntry?
   ) {
-    let held = KnownVersions.Held.entry(shared.version)
     var isStored = false
+    func storeNewest(_ commit: () throws(StorageError) -> Void) throws(StorageError) {
+      guard withKnown({ $0.isNewest(key, .entry(shared.version)) }) else { return }
+      try commit()
+      isStored = true
+    }
+    let options = shared.localOptions(remaining: remaining)
     do throws(StorageError) {
-      try write(shared.localOptions(remaining: remaining)) { commit throws(StorageError) in
-        guard withKnown({ $0.isNewest(key, held) }) else { return }
-        try commit()
-        isStored = true
+      if let payload {
+        try files.write(payload, forKey: key, options, hook: storeNewest)
+      } else {
+        try files.writeNoValue(forKey: key, options, hook: storeNewest)
       }
     } catch {
       // A value that exceeds this machine's size limit is only on the server.
