@@ -21,9 +21,16 @@ extension ServerAddress {
     switch scheme {
     case "valkey", "redis", "valkeys", "rediss":
       guard rest.starts(with: "//".utf8) else { throw .invalidAddress(.host) }
-      try self.init(authorityAndPath: rest.dropFirst(2))
+      let (login, host, path) = try Self.split(rest)
+      self.init(endpoint: try Self.endpoint(host))
+      if path.count > 1 { database = try Self.database(path.dropFirst()) }
+      try apply(login: login)
       isEncrypted = scheme == "valkeys" || scheme == "rediss"
-    case "unix": try self.init(socket: rest)
+    case "unix":
+      let (login, host, path) = try Self.split(rest)
+      guard host.isEmpty else { throw .invalidAddress(.socketPath) }
+      self.init(endpoint: .unix(path: try Self.socketPath(path)))
+      try apply(login: login)
     default: throw .invalidAddress(.scheme)
     }
     try apply(parameters)
@@ -31,42 +38,29 @@ extension ServerAddress {
     guard user == nil || user?.isEmpty == false else { throw .invalidAddress(.user) }
   }
 
-  /// `user:password@host:port/database`
-  private init(authorityAndPath text: ArraySlice<UInt8>) throws(StorageError) {
-    let slash = text.firstIndex(of: UInt8(ascii: "/")) ?? text.endIndex
-    let (login, host) = try Self.splitLogin(text[..<slash])
-    let path = text[slash...].dropFirst()
-    if path.contains(UInt8(ascii: "@")) { throw .invalidAddress(.reserved) }
-    self.init(endpoint: try Self.endpoint(host))
-    if !path.isEmpty { database = try Self.database(path) }
-    try apply(login: login)
-  }
-
-  /// `//user:password@/path` or `/path`
-  private init(socket text: ArraySlice<UInt8>) throws(StorageError) {
-    var (login, path): (ArraySlice<UInt8>?, ArraySlice<UInt8>) = (nil, text)
-    if text.starts(with: "//".utf8) {
-      let slash = text.dropFirst(2).firstIndex(of: UInt8(ascii: "/")) ?? text.endIndex
-      let (found, host) = try Self.splitLogin(text[..<slash].dropFirst(2))
-      guard host.isEmpty else { throw .invalidAddress(.socketPath) }
-      (login, path) = (found, text[slash...])
-    }
-    if path.contains(UInt8(ascii: "@")) { throw .invalidAddress(.reserved) }
-    let decoded = try Self.decode(path)
-    guard decoded.utf8.first == UInt8(ascii: "/"), !decoded.utf8.contains(0),
-      decoded.utf8.count <= SocketAddress.maximumPathLength
-    else { throw .invalidAddress(.socketPath) }
-    self.init(endpoint: .unix(path: decoded))
-    try apply(login: login)
-  }
-
-  /// The part before the last `@`, if there is one, and the part after it.
-  private static func splitLogin(
+  /// The parts of `//user:password@host:port/path` or `/path`. A path begins with its slash.
+  private static func split(
     _ text: ArraySlice<UInt8>
-  ) throws(StorageError) -> (ArraySlice<UInt8>?, ArraySlice<UInt8>) {
-    guard let at = text.lastIndex(of: UInt8(ascii: "@")) else { return (nil, text) }
-    if text[..<at].contains(UInt8(ascii: "@")) { throw .invalidAddress(.reserved) }
-    return (text[..<at], text[(at + 1)...])
+  ) throws(StorageError) -> (
+    login: ArraySlice<UInt8>?, host: ArraySlice<UInt8>, path: ArraySlice<UInt8>
+  ) {
+    let authority =
+      text.starts(with: "//".utf8)
+      ? text.dropFirst(2).prefix { $0 != UInt8(ascii: "/") } : text.prefix(0)
+    let path = text[authority.endIndex...]
+    let parts = authority.split(separator: UInt8(ascii: "@"), omittingEmptySubsequences: false)
+    guard parts.count <= 2, !path.contains(UInt8(ascii: "@")), let host = parts.last else {
+      throw .invalidAddress(.reserved)
+    }
+    return (parts.count == 2 ? parts[0] : nil, host, path)
+  }
+
+  private static func socketPath(_ text: ArraySlice<UInt8>) throws(StorageError) -> String {
+    let path = try decode(text)
+    guard path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0),
+      path.utf8.count <= SocketAddress.maximumPathLength
+    else { throw .invalidAddress(.socketPath) }
+    return path
   }
 
   private mutating func apply(login: ArraySlice<UInt8>?) throws(StorageError) {

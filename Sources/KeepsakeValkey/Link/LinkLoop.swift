@@ -24,16 +24,10 @@ final class LinkLoop: Sendable {
   /// Whether the thread can be woken: not if the program has closed the descriptors.
   var isOpen: Bool { wakeUp.isOpen }
 
-  /// Starts the thread, which keeps this object until ``close()``.
+  /// Starts the thread, which keeps this object until the link is closed.
   func start() throws(StorageError) {
-    state.withLock { $0.isLoopRunning = true }
-    if BackgroundThread.start(.link, { [self] in run() }) { return }
-    state.withLock { $0.isLoopRunning = false }
-    throw .noThread(server)
+    guard BackgroundThread.start(.link, { [self] in run() }) else { throw .noThread(server) }
   }
-
-  /// For tests.
-  var isRunning: Bool { state.withLock { $0.isLoopRunning } }
 
   /// Changes the state, and lets the thread see it if necessary.
   func change<R, E: Error>(

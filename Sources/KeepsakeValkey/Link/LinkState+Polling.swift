@@ -17,7 +17,6 @@ extension LinkState {
   mutating func nextLoopStep() -> LoopStep {
     loop.noteAwake()
     if isClosed {
-      isLoopRunning = false
       return .deliver(takeEvents(), isLast: true)
     }
     expireCalls()
@@ -39,12 +38,8 @@ extension LinkState {
 
   /// Whether it is time to connect. The second connection needs the first one.
   private func isAttemptDue(_ role: Connection.Role) -> Bool {
-    guard self[role].isIdle else { return false }
-    let next = self[role].nextAttempt
-    switch role {
-    case .commands: return next.map { $0 <= .now } ?? false
-    case .subscriptions: return needsSubscriptions && next.map { $0 <= .now } ?? true
-    }
+    guard self[role].isIdle, role == .commands || needsSubscriptions else { return false }
+    return self[role].nextAttempt.map { $0 <= .now } ?? (role == .subscriptions)
   }
 
   private var needsSubscriptions: Bool { commands.isReady && !channels.isEmpty }
@@ -61,7 +56,8 @@ extension LinkState {
     case .success(var setup):
       if role == .subscriptions {
         guard needsSubscriptions, let address = commands.connection?.address else {
-          return subscriptions.cancelAttempt()
+          subscriptions.preparationDeadline = nil
+          return
         }
         // Another address of the same name may lead to another server.
         setup.addresses = [address]
@@ -94,14 +90,8 @@ extension LinkState {
       return drop(role, error, isCut: false)
     }
     guard connection.isReady else { return }
-    switch role {
-    case .commands:
-      commands.noteReady()
-      admitCalls()
-    case .subscriptions:
-      subscriptions.noteReady()
-      subscribeToAll()
-    }
+    self[role].noteReady()
+    if role == .commands { admitCalls() } else { subscribeToAll() }
   }
 
   // MARK: Times
@@ -149,10 +139,8 @@ extension LinkState {
       times.append(connection.keepAliveTime ?? .now + options.keepAlive)
       var events: Int16 = connection.wantsOutput ? Int16(POLLOUT) : 0
       if role == .commands, connection.isReady {
-        switch readingByLoop(connection) {
-        case .now: events |= connection.inputEvents
-        case .later(let time): times.append(time)
-        }
+        let time = readingTime(connection)
+        if time <= .now { events |= connection.inputEvents } else { times.append(time) }
       } else if connection.phase != .connecting {
         // Before it is connected, there cannot be input.
         events |= connection.inputEvents
@@ -164,18 +152,12 @@ extension LinkState {
     return .poll(sockets, timeout: times.min().map { max(.zero, $0 - .now) } ?? .seconds(600))
   }
 
-  private enum Reading {
-    case now
-    case later(Instant)
-  }
-
-  /// Whether the link's thread reads replies: not while a caller does, and not in the moments
-  /// between two callers, because it would be woken in vain by each reply.
-  private func readingByLoop(_ connection: Connection) -> Reading {
+  /// When the link's thread reads replies: not while a caller does, and not in the moments between
+  /// two callers, because it would be woken in vain by each reply.
+  private func readingTime(_ connection: Connection) -> Instant {
     // The caller does not say when it has ended, so this is looked at again.
-    if hasReader { return .later(.now + Self.readerAbsence) }
-    let time = lastRead + Self.readerAbsence
-    return hasUnwatchedReplies(connection) || time <= .now ? .now : .later(time)
+    if hasReader { return .now + Self.readerAbsence }
+    return hasUnwatchedReplies(connection) ? .now : lastRead + Self.readerAbsence
   }
 
   private func hasUnwatchedReplies(_ connection: Connection) -> Bool {

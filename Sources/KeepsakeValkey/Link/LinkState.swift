@@ -22,7 +22,6 @@ struct LinkState {
   /// Why the link is closed; nil while it is open.
   private var closingError: StorageError?
   var isClosed: Bool { closingError != nil }
-  var isLoopRunning = false
 
   /// Calls that wait for a connection.
   private var queue = Fifo<Call>()

@@ -8,7 +8,7 @@ struct ReconnectingConnection {
   /// When to connect; nil if that has begun, or no connection is needed.
   var nextAttempt: Instant?
   /// When the attempt fails that waits for what it needs; nil if none does.
-  private(set) var preparationDeadline: Instant?
+  var preparationDeadline: Instant?
   /// Whether a thread finds out what is needed. It may be for an attempt that has failed since.
   var isPreparing = false
   private var lastAttempt: Instant?
@@ -36,9 +36,6 @@ struct ReconnectingConnection {
     defer { isPreparing = true }
     return !isPreparing
   }
-
-  /// Ends an attempt that is not needed any more.
-  mutating func cancelAttempt() { preparationDeadline = nil }
 
   mutating func begin(_ connection: Connection) {
     self.connection = connection
