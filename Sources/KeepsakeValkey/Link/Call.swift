@@ -22,13 +22,11 @@ final class Call: @unchecked Sendable {
   let completion: (@Sendable (Outcome) -> Void)?
 
   var replies: [Reply] = []
-  /// The position in the connection's output before the first command, after it, and after the last
-  /// one; nil until it has been passed to a connection.
-  var positions: (start: UInt64, firstEnd: UInt64, lastEnd: UInt64)?
+  /// When it was passed to a connection, and the positions in the connection's output before the
+  /// first command, after it, and after the last one; nil until then.
+  var sent: (time: ContinuousClock.Instant, start: UInt64, firstEnd: UInt64, lastEnd: UInt64)?
   /// Whether it waits for its second connection, because nothing was sent over the first one.
   var isRepeated = false
-  /// When it was passed to a connection.
-  var sent: ContinuousClock.Instant?
   var outcome: Outcome?
 
   init(

@@ -315,8 +315,7 @@ final class Connection {
       append(command, .call(call))
       if firstEnd == nil { firstEnd = position }
     }
-    call.positions = (start, firstEnd ?? position, position)
-    call.sent = .now
+    call.sent = (.now, start, firstEnd ?? position, position)
   }
 
   /// Sends what the system accepts.

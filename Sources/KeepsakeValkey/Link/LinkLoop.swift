@@ -48,30 +48,24 @@ final class LinkLoop: Sendable {
     try change { state throws(StorageError) in try state.submit(call) }
     var (expiry, hasRead) = (call.expiry, false)
     while true {
-      switch nextStep(of: call, hasRead, until: expiry) {
+      var needsSignal = false
+      // The two clocks may differ by a little.
+      let rest = max(.milliseconds(1), expiry - .now)
+      let step = state.wait(for: call.condition, timeout: rest) { state, isTimedOut in
+        let step = state.nextStep(of: call, hasRead: hasRead)
+        hasRead = false
+        if state.loop.takeSignal() { needsSignal = true }
+        if case .wait = step, !isTimedOut { return LinkState.Step?.none }
+        return step
+      }
+      if needsSignal { wakeUp.signal() }
+      switch step {
       case .finished(let outcome): return try outcome.get()
-      case .wait(let end): (expiry, hasRead) = (end, false)
+      case .wait(let end): expiry = end
       case .read(let socket, let events, let hasInput, let end):
         if !hasInput { socket.wait(for: events, timeout: end - .now) }
         (expiry, hasRead) = (end, true)
       }
-    }
-  }
-
-  private func nextStep(
-    of call: Call, _ hasRead: Bool, until expiry: LinkState.Instant
-  ) -> LinkState.Step {
-    var hasRead = hasRead
-    var needsSignal = false
-    defer { if needsSignal { wakeUp.signal() } }
-    // The two clocks may differ by a little.
-    let rest = max(.milliseconds(1), expiry - .now)
-    return state.wait(for: call.condition, timeout: rest) { state, isTimedOut in
-      defer { hasRead = false }
-      let step = state.nextStep(of: call, hasRead: hasRead)
-      if state.loop.takeSignal() { needsSignal = true }
-      if case .wait = step, !isTimedOut { return nil }
-      return step
     }
   }
 

@@ -148,7 +148,7 @@ struct LinkState {
   func expiry(of call: Call) -> Instant {
     guard let sent = call.sent, let connection = commands.connection else { return call.expiry }
     var expiry = call.expiry
-    if connection.lastProgress > sent { expiry = connection.lastProgress + call.timeout }
+    if connection.lastProgress > sent.time { expiry = connection.lastProgress + call.timeout }
     if let waitEnd = connection.waitEnd { expiry = max(expiry, waitEnd) }
     return min(expiry, call.limit)
   }
@@ -159,7 +159,7 @@ struct LinkState {
     let isAtLimit = call.limit <= .now
     let waitTime = commands.connection?.waitTime ?? .zero
     let time = "\(isAtLimit ? call.limit - call.start : call.timeout + waitTime)"
-    guard let connection = commands.connection, let positions = call.positions else {
+    guard let connection = commands.connection, let sent = call.sent else {
       queue.removeAll { $0 === call }
       queuedByteCount -= call.byteCount
       return finish(call, .failure(.unreachable(server, "there was no connection within \(time)")))
@@ -170,7 +170,7 @@ struct LinkState {
     // Later calls need not wait for a reply that never ends.
     let isEndless = isAtLimit && isFirst(call, on: connection)
     // Otherwise the server would carry it out later, although its caller was told that it did not.
-    if isFrozen || isEndless || !connection.mayHaveSent(upTo: positions.lastEnd) {
+    if isFrozen || isEndless || !connection.mayHaveSent(upTo: sent.lastEnd) {
       drop(.commands, .unreachable(server, reason), isCut: false)
     } else {
       loop.wake()
@@ -187,7 +187,7 @@ struct LinkState {
   private mutating func fail(
     _ call: Call, on connection: Connection, _ reason: String, _ cause: StorageError
   ) {
-    let isSent = call.positions.map { connection.mayHaveSent(upTo: $0.firstEnd) } ?? false
+    let isSent = call.sent.map { connection.mayHaveSent(upTo: $0.firstEnd) } ?? false
     finish(call, .failure(isSent && !call.isRead ? .outcomeUnknown(server, reason) : cause))
   }
 
@@ -237,7 +237,7 @@ struct LinkState {
       appointReader()
       return .finished(outcome)
     }
-    guard !hasReader, call.positions != nil, let connection = commands.connection,
+    guard !hasReader, call.sent != nil, let connection = commands.connection,
       connection.isReady, let socket = connection.socket
     else { return .wait(until: expiry(of: call)) }
     hasReader = true
@@ -335,9 +335,7 @@ struct LinkState {
     for case .call(let call) in connection.takePending().map(\.purpose) {
       isIdle = false
       guard call.outcome == nil, unsent.last !== call else { continue }
-      if let positions = call.positions, !call.isRepeated,
-        !connection.mayHaveSent(after: positions.start)
-      {
+      if let sent = call.sent, !call.isRepeated, !connection.mayHaveSent(after: sent.start) {
         unsent.append(call)
       } else {
         fail(call, on: connection, cause.reasonText, cause)
@@ -350,7 +348,6 @@ struct LinkState {
 
   private mutating func repeatOnce(_ call: Call) {
     call.isRepeated = true
-    call.positions = nil
     call.sent = nil
     queue.append(call)
     queuedByteCount += call.byteCount

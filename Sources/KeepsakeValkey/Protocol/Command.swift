@@ -1,5 +1,3 @@
-internal import FoundationEssentials
-
 /// A command and its arguments, encoded as the server reads them: an array of bulk strings.
 package struct Command: Sendable {
   let name: String
@@ -34,11 +32,6 @@ package struct Command: Sendable {
   mutating func append(_ bytes: [UInt8]) {
     count += 1
     append(bulk: bytes)
-  }
-
-  mutating func append(_ data: Data) {
-    count += 1
-    append(bulk: data)
   }
 
   private mutating func append(bulk bytes: some Collection<UInt8>) {

@@ -7,7 +7,7 @@ import Testing
   @Test func encodesAnArrayOfBulkStrings() {
     var command = Command("SET", "k")
     command.append([0, 13, 10])
-    command.append(Data([255]))
+    command.append([255])
     command.append(-42)
     command.append("")
     var output: [UInt8] = Array("before".utf8)

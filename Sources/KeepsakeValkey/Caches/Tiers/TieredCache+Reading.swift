@@ -147,10 +147,7 @@ extension TieredCache {
   ) throws(StorageError) -> CacheLookup {
     let call = withKnown { $0.begin(key) }
     defer { withKnown { $0.end(call) } }
-    let present = try found.map { (found) throws(StorageError) in
-      try files.withVersion(found, key)
-    }
-    noteIfUnsent(present, key)
+    let present = try identify(found, key)
     var isWhole = present == nil
     while true {
       let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
@@ -201,10 +198,17 @@ extension TieredCache {
     }
   }
 
-  /// Notes an entry that was set while the server was away. The process that did so may have ended.
-  private func noteIfUnsent(_ present: PresentEntry?, _ key: String) {
-    guard let present, present.isUnsent, let version = present.version else { return }
-    withKnown { $0.noteUnsentEntry(key, version) }
+  /// The entry that was found, with its version. One that was set while the server was away is
+  /// noted: the process that did so may have ended.
+  private func identify(
+    _ found: PresentEntry?, _ key: String
+  ) throws(StorageError) -> PresentEntry? {
+    guard let found else { return nil }
+    let present = try files.withVersion(found, key)
+    if present.isUnsent, let version = present.version {
+      withKnown { $0.noteUnsentEntry(key, version) }
+    }
+    return present
   }
 
   /// What an answer of the server says.
@@ -282,10 +286,7 @@ extension TieredCache {
     if let found, try isCurrent(key, found, isUse: isUse) { return .here(found) }
     let call = withKnown { $0.begin(key) }
     defer { withKnown { $0.end(call) } }
-    let present = try found.map { (found) throws(StorageError) in
-      try files.withVersion(found, key)
-    }
-    noteIfUnsent(present, key)
+    let present = try identify(found, key)
     let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
       try tier.readHead(key, count: SharedEntry.headCount)
     }
