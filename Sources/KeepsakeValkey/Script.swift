@@ -29,13 +29,8 @@ struct Script: Sendable {
 
   /// The arguments of one run.
   struct Arguments: Sendable {
-    fileprivate let keys: [[UInt8]]
-    fileprivate var values: [[UInt8]]
-
-    init(keys: [[UInt8]], values: [[UInt8]] = []) {
-      self.keys = keys
-      self.values = values
-    }
+    let keys: [String]
+    var values: [[UInt8]] = []
 
     var count: Int { keys.count + values.count }
   }

@@ -14,13 +14,13 @@ struct CacheKeys: Hashable, Sendable {
   }
 
   /// The random name of the cache's present generation, and the number of the last change.
-  var state: [UInt8] { Array("\(tag):g".utf8) }
+  var state: String { "\(tag):g" }
   /// The value of an entry.
-  func entry(_ key: String) -> [UInt8] { Array("\(tag):e:\(key)".utf8) }
+  func entry(_ key: String) -> String { "\(tag):e:\(key)" }
   /// The generation, and the token of the process that produces the value of an entry.
-  func lease(_ key: String) -> [UInt8] { Array("\(tag):p:\(key)".utf8) }
+  func lease(_ key: String) -> String { "\(tag):p:\(key)" }
   /// The generation, and the number that all leases have until the entry is changed.
-  func production(_ key: String) -> [UInt8] { Array("\(tag):w:\(key)".utf8) }
+  func production(_ key: String) -> String { "\(tag):w:\(key)" }
   /// The channel on which changes are published.
   var channel: [UInt8] { Array(TableName.channel(tag, database: database).utf8) }
 }

@@ -23,36 +23,22 @@ final class ServerCache: SharedTier {
 
   // MARK: Reading
 
-  func read(_ key: String) throws(StorageError) -> SharedAnswer {
-    let entry = names.entry(key)
-    return try answer(to: Self.reading("GET", entry), about: entry)
-  }
-
-  func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer {
-    let entry = names.entry(key)
-    var command = Self.reading("GETRANGE", entry)
-    command.append(0)
-    command.append(Self.stateSize + count - 1)
-    return try answer(to: command, about: entry)
-  }
-
-  private static func reading(_ command: String, _ key: [UInt8]) -> Command {
-    var command = Command(reading: command)
-    command.append(key)
-    return command
-  }
-
   /// Reads the state of the cache, and then the entry and its lifetime.
   ///
   /// A script would copy the value several times, and a full server refuses transactions before
   /// Redis 7.4. Between the commands, others may be carried out. What they change has a larger
   /// number than the state, and a message tells of it: the answer is the same as before these
   /// changes, or after them.
-  private func answer(
-    to read: Command, about entry: [UInt8]
-  ) throws(StorageError) -> SharedAnswer {
+  func read(_ key: String, count: Int?) throws(StorageError) -> SharedAnswer {
+    let entry = names.entry(key)
+    let read =
+      if let count {
+        Command(reading: "GETRANGE", entry, "0", String(Self.stateSize + count - 1))
+      } else {
+        Command(reading: "GET", entry)
+      }
     let replies = try link.perform([
-      Self.reading("GET", names.state), read, Self.reading("PTTL", entry),
+      Command(reading: "GET", names.state), read, Command(reading: "PTTL", entry),
     ])
     for reply in replies {
       if case .error = try link.checked(reply) { throw server.invalidReply(read.name, reply) }
@@ -140,7 +126,7 @@ final class ServerCache: SharedTier {
   ///   - isConfirmed: Whether to wait for the replicas that are to confirm changes. A value that
   ///     was produced can be produced again.
   private func change(
-    _ script: Script, _ keys: [[UInt8]], _ values: [[UInt8]], isConfirmed: Bool
+    _ script: Script, _ keys: [String], _ values: [[UInt8]], isConfirmed: Bool
   ) throws(StorageError) -> ChangeReply? {
     let arguments = Script.Arguments(
       keys: keys, values: [Self.makeState(), names.channel] + values)
@@ -165,7 +151,7 @@ final class ServerCache: SharedTier {
   }
 
   /// The keys of the scripts that change an entry.
-  private func keys(of key: String) -> [[UInt8]] {
+  private func keys(of key: String) -> [String] {
     [names.state, names.entry(key), names.lease(key), names.production(key)]
   }
 

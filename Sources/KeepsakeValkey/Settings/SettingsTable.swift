@@ -43,7 +43,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   deinit { server.link.unsubscribe(from: Array(name.channel.utf8)) }
 
   private func scriptArguments(_ values: [[UInt8]]) -> Script.Arguments {
-    Script.Arguments(keys: [Array(name.values.utf8), Array(name.state.utf8)], values: values)
+    Script.Arguments(keys: [name.values, name.state], values: values)
   }
 
   private static let format = Array(String(TableScripts.format).utf8)

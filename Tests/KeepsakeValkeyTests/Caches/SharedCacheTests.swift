@@ -201,7 +201,7 @@ import Testing
   @Test func useKeepsOnlyTheValueThatWasUsed() throws {
     try cache.set("a", forKey: "k", expiry: .idle(.hours(10)))
     let tier = try #require(cache.tiers?.tier)
-    guard case .bytes(let bytes) = try tier.readHead("k", count: 100) else {
+    guard case .bytes(let bytes) = try tier.read("k", count: 100) else {
       Issue.record("the entry is missing")
       return
     }

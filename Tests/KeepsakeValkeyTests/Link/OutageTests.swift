@@ -275,7 +275,7 @@ import Testing
     }
     let script = Script("return redis.call('SET', KEYS[1], 'w')")
     expectFailure(.diskFull, reason: "memory is full") {
-      _ = try script.run(on: link, Script.Arguments(keys: [Array("k".utf8)]))
+      _ = try script.run(on: link, Script.Arguments(keys: ["k"]))
     }
     #expect(try link.perform(Command("GET", "k")).text == "v")
     _ = try link.perform(Command("CONFIG", "SET", "maxmemory", "0"))
@@ -299,7 +299,7 @@ import Testing
     let script = Script("return redis.call('SET', KEYS[1], 'w')")
     waitUntil("the replica was not reached again") {
       do {
-        _ = try script.run(on: link, Script.Arguments(keys: [Array("k".utf8)]))
+        _ = try script.run(on: link, Script.Arguments(keys: ["k"]))
         return false
       } catch {
         return (error as? StorageError)?.reason?.contains("READONLY") == true

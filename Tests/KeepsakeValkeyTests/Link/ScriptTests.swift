@@ -8,7 +8,7 @@ import Testing
 @Suite(.server, .threadPerTest) struct ScriptTests {
   private let script = Script("return {KEYS[1], ARGV[1], redis.call('INCR', KEYS[1])}")
   private let arguments = Script.Arguments(
-    keys: [Array("n".utf8)], values: [Array("value".utf8)])
+    keys: ["n"], values: [Array("value".utf8)])
 
   private func expected(_ count: Int64) -> Reply {
     .array([.bytes(Array("n".utf8)), .bytes(Array("value".utf8)), .integer(count)])

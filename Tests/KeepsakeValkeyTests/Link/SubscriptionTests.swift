@@ -58,7 +58,9 @@ import Testing
     let script = Script("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
     for number in 1...20 {
       let reply = try script.run(
-        on: link, Script.Arguments(keys: [channel], values: [Array("\(number)".utf8)]))
+        on: link,
+        Script.Arguments(
+          keys: [String(decoding: channel, as: UTF8.self)], values: [Array("\(number)".utf8)]))
       #expect(reply == .integer(1))
     }
     events.waitForCount(21, "messages are missing")

@@ -10,9 +10,8 @@ protocol SharedTier: AnyObject, Sendable {
   /// How long a lease is valid.
   var leaseTime: Duration { get }
 
-  func read(_ key: String) throws(StorageError) -> SharedAnswer
-  /// Reads the first bytes, or all of them if there are fewer.
-  func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer
+  /// Reads so many of the first bytes, or all of them.
+  func read(_ key: String, count: Int?) throws(StorageError) -> SharedAnswer
 
   /// Stores bytes, and ends all leases of the key.
   ///

@@ -151,7 +151,7 @@ extension TieredCache {
     var isWhole = present == nil
     while true {
       let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
-        isWhole ? try tier.read(key) : try tier.readHead(key, count: SharedEntry.headCount)
+        try tier.read(key, count: isWhole ? nil : SharedEntry.headCount)
       }
       let shared: SharedEntry
       let bytes: SharedBytes
@@ -288,7 +288,7 @@ extension TieredCache {
     defer { withKnown { $0.end(call) } }
     let present = try identify(found, key)
     let reply = ask(key, for: "get") { () throws(StorageError) -> SharedAnswer in
-      try tier.readHead(key, count: SharedEntry.headCount)
+      try tier.read(key, count: SharedEntry.headCount)
     }
     switch reply.map({ note($0, call, present, isUse: isUse) }) {
     case nil, .overtaken:

@@ -244,18 +244,11 @@ final class FakeTier: SharedTier {
     }
   }
 
-  private func answer(
-    _ key: String, _ server: FakeTierServer.State, count: Int = .max
-  ) -> SharedAnswer {
-    bytes(key, server, count: count).map { .bytes($0) } ?? .nothing(number: server.lastNumber)
-  }
-
-  func read(_ key: String) throws(StorageError) -> SharedAnswer {
-    try call("read") { answer(key, $0) }
-  }
-
-  func readHead(_ key: String, count: Int) throws(StorageError) -> SharedAnswer {
-    try call("readHead") { answer(key, $0, count: count) }
+  func read(_ key: String, count: Int?) throws(StorageError) -> SharedAnswer {
+    try call(count == nil ? "read" : "readHead") { server in
+      bytes(key, server, count: count ?? .max).map { .bytes($0) }
+        ?? .nothing(number: server.lastNumber)
+    }
   }
 
   func write(
