@@ -63,7 +63,7 @@ final class Connection {
   private var encryption: TLSSession?
   private var parser: ReplyParser
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
-  private(set) var pending = Fifo<PendingReply>()
+  var pending = Fifo<PendingReply>()
   private(set) var lastReceived = ContinuousClock.now
   /// When the system last accepted bytes for which it had no room before, or input arrived: a large
   /// request may take longer than its timeout, and keeps those behind it waiting.
@@ -253,11 +253,8 @@ final class Connection {
     try flush()
   }
 
-  /// What was to be answered, which will not be.
-  func takePending() -> [PendingReply] { pending.take() }
-
   /// Takes note of a reply to the greeting.
-  func finishGreeting(_ purpose: Purpose, _ reply: Reply) throws(StorageError) {
+  private func finishGreeting(_ purpose: Purpose, _ reply: Reply) throws(StorageError) {
     if case .error(let error) = reply {
       switch purpose {
       case .login:
@@ -420,7 +417,11 @@ final class Connection {
       if isMessage {
         try handle(.message(reply))
       } else if let answered = pending.popFirst() {
-        try handle(.reply(answered, reply))
+        if phase == .greeting {
+          try finishGreeting(answered.purpose, reply)
+        } else {
+          try handle(.reply(answered, reply))
+        }
       } else {
         throw invalidReply(.malformed)
       }

@@ -95,11 +95,8 @@ final class LinkLoop: Sendable {
   /// password may take long, and may even need replies that come through the link's thread.
   private func prepare(_ role: Connection.Role, reusing context: TLSContext?) {
     let isStarted = BackgroundThread.start(.link) { [self] in
-      let result: Result<ConnectionSetup, StorageError>
-      do throws(StorageError) {
-        result = .success(try ConnectionSetup(role, server, options, reusing: context))
-      } catch {
-        result = .failure(error)
+      let result = Result { () throws(StorageError) in
+        try ConnectionSetup(role, server, options, reusing: context)
       }
       change { $0.finishPreparing(role, result) }
     }

@@ -79,13 +79,7 @@ extension LinkState {
     guard let connection = self[role].connection else { return }
     do throws(StorageError) {
       if isOverdue { try connection.skipAddress() } else { try connection.proceed() }
-      if connection.phase == .greeting {
-        try connection.receive { input throws(StorageError) in
-          if case .reply(let pending, let reply) = input {
-            try connection.finishGreeting(pending.purpose, reply)
-          }
-        }
-      }
+      if connection.phase == .greeting { try connection.receive { _ in } }
     } catch {
       return drop(role, error, isCut: false)
     }

@@ -332,7 +332,7 @@ struct LinkState {
     let wasReady = connection.isReady
     var isIdle = true
     var unsent: [Call] = []
-    for case .call(let call) in connection.takePending().map(\.purpose) {
+    for case .call(let call) in connection.pending.take().map(\.purpose) {
       isIdle = false
       guard call.outcome == nil, unsent.last !== call else { continue }
       if let sent = call.sent, !call.isRepeated, !connection.mayHaveSent(after: sent.start) {

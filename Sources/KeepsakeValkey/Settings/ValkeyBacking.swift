@@ -108,6 +108,7 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
   ) -> any VaultStorage {
     SharedVault(table(ofVaultOf: app), app: app, report: report)
   }
+
   #endif
 
   func table(of suite: Defaults.Suite, app: String) -> SettingsTable {
@@ -183,19 +184,14 @@ public final class ValkeyBacking: StorageBacking, CacheBacking {
     over files: FileCache, of cache: DiskCache.Name, app: String,
     onFailure: @escaping @Sendable (StorageError) -> Void
   ) -> (any CacheEngine)? {
-    guard let tier = sharedTier(of: cache, app: app) else { return nil }
-    return TieredCache(files, tier, onFailure: onFailure)
-  }
-
-  /// The tier of a cache on the server; nil for a cache that stays on this machine.
-  func sharedTier(of cache: DiskCache.Name, app: String) -> ServerCache? {
     if localCaches.contains(cache) { return nil }
     let names = CacheKeys(app: app, cache: cache.name, database: server.address.database)
-    return caches.withLock { caches in
+    let tier = caches.withLock { caches in
       let known = caches[names] ?? ServerCache(names, on: server, leaseTime: leaseTime)
       caches[names] = known
       return known
     }
+    return TieredCache(files, tier, onFailure: onFailure)
   }
 
   // MARK: After a loss

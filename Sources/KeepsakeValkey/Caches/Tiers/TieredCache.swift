@@ -17,7 +17,8 @@ final class TieredCache: CacheEngine {
   let tier: any SharedTier
   let waits = ProducerWaits()
   private let state = Locked(State(), afterFork: { State() })
-  private let onFailure: @Sendable (StorageError) -> Void
+  /// Reports a failure that no caller can be told about.
+  let report: @Sendable (StorageError) -> Void
   /// Whether the present outage was reported.
   private let isOutageReported = Atomic(false)
   /// Whether it was reported that the server refuses to send messages about changes.
@@ -43,7 +44,7 @@ final class TieredCache: CacheEngine {
   ) {
     self.files = files
     self.tier = tier
-    self.onFailure = onFailure
+    report = onFailure
   }
 
   func makeTurn(_ key: String) -> (any FetchTurn)? { ProducerTurn(self, key) }
@@ -143,9 +144,6 @@ final class TieredCache: CacheEngine {
         remedy: error.remedy, underlyingError: error.underlyingError
       ).asWarning)
   }
-
-  /// Reports a failure that no caller can be told about.
-  func report(_ error: StorageError) { onFailure(error) }
 
   // MARK: This machine
 
