@@ -43,6 +43,9 @@ final class Call: @unchecked Sendable {
     self.completion = completion
   }
 
+  /// Whether a thread waits for it.
+  var hasWaiter: Bool { outcome == nil && completion == nil }
+
   /// When its caller stops waiting if nothing arrives before.
   var expiry: ContinuousClock.Instant { start + timeout }
 }

@@ -41,6 +41,8 @@ final class Connection {
     let timeout: Duration
     /// How much of that the server may wait by itself.
     let waitTime: Duration
+
+    var call: Call? { if case .call(let call) = purpose { call } else { nil } }
   }
 
   let role: Role
@@ -141,6 +143,9 @@ final class Connection {
     let life = keepAliveTime.map { $0 + server.requestTimeout }
     return [reply, message, life].compactMap { $0 }.min()
   }
+
+  /// Whether the server counts as frozen now.
+  var isFrozen: Bool { frozenTime.map { $0 <= .now } ?? false }
 
   private func dueTime(_ reply: PendingReply) -> ContinuousClock.Instant {
     max(reply.start, lastProgress) + reply.timeout

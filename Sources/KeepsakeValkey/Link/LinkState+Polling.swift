@@ -102,7 +102,7 @@ extension LinkState {
       return noteFailure(role, preparationTooLong, wasReady: false, isCut: false)
     }
     guard let connection = self[role].connection else { return }
-    if let time = connection.frozenTime, time <= now {
+    if connection.isFrozen {
       if connection.hasOtherAddresses { return advance(role, isOverdue: true) }
       return drop(role, .unreachable(server, connection.silence), isCut: false)
     }
@@ -151,12 +151,8 @@ extension LinkState {
   private func readingTime(_ connection: Connection) -> Instant {
     // The caller does not say when it has ended, so this is looked at again.
     if hasReader { return .now + Self.readerAbsence }
-    return hasUnwatchedReplies(connection) ? .now : lastRead + Self.readerAbsence
-  }
-
-  private func hasUnwatchedReplies(_ connection: Connection) -> Bool {
-    guard case .call(let call) = connection.pending.first?.purpose else { return false }
-    return call.completion != nil || call.outcome != nil
+    let isUnwatched = connection.pending.first?.call?.hasWaiter == false
+    return isUnwatched ? .now : lastRead + Self.readerAbsence
   }
 
   /// Takes what a call of `poll` has found.

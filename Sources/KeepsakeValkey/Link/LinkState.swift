@@ -108,15 +108,12 @@ struct LinkState {
   /// Notices that an idle connection has ended, or that its server has been silent for too long,
   /// before a request is lost on it.
   private mutating func noticeEnd() {
-    func isSilent(_ connection: Connection) -> Bool {
-      connection.frozenTime.map { $0 <= .now } ?? false
-    }
     guard isReadyForCalls, !hasReader, let connection = commands.connection,
-      isSilent(connection)
+      connection.isFrozen
         || connection.pending.isEmpty && Instant.now - connection.lastReceived > .milliseconds(1)
     else { return }
     receive(.commands)
-    if isReadyForCalls, isSilent(connection) {
+    if isReadyForCalls, connection.isFrozen {
       drop(.commands, .unreachable(server, connection.silence), isCut: false)
     }
   }
@@ -166,21 +163,14 @@ struct LinkState {
     }
     let reason = "the server did not answer \(isAtLimit ? "completely " : "")within \(time)"
     fail(call, on: connection, reason, .unreachable(server, reason))
-    let isFrozen = connection.frozenTime.map { $0 <= .now } ?? false
     // Later calls need not wait for a reply that never ends.
-    let isEndless = isAtLimit && isFirst(call, on: connection)
+    let isEndless = isAtLimit && connection.pending.first?.call === call
     // Otherwise the server would carry it out later, although its caller was told that it did not.
-    if isFrozen || isEndless || !connection.mayHaveSent(upTo: sent.lastEnd) {
+    if connection.isFrozen || isEndless || !connection.mayHaveSent(upTo: sent.lastEnd) {
       drop(.commands, .unreachable(server, reason), isCut: false)
     } else {
       loop.wake()
     }
-  }
-
-  /// Whether the next reply is the reply to the call.
-  private func isFirst(_ call: Call, on connection: Connection) -> Bool {
-    if case .call(let first) = connection.pending.first?.purpose { return first === call }
-    return false
   }
 
   /// Fails a call whose reply will not be waited for.
@@ -196,10 +186,7 @@ struct LinkState {
     earliestExpiry = nil
     var overdue: [Call] = []
     let now = Instant.now
-    let inFlight = commands.connection?.pending.all ?? []
-    let sent = inFlight.compactMap { reply -> Call? in
-      if case .call(let call) = reply.purpose { call } else { nil }
-    }
+    let sent = (commands.connection?.pending.all ?? []).compactMap(\.call)
     for call in queue.all + sent where call.outcome == nil {
       let expiry = expiry(of: call)
       if expiry <= now {
@@ -245,17 +232,12 @@ struct LinkState {
       socket, connection.inputEvents, hasInput: connection.hasMoreInput, until: expiry(of: call))
   }
 
-  private func isWaiting(_ reply: Connection.PendingReply) -> Bool {
-    if case .call(let call) = reply.purpose { return call.outcome == nil && call.completion == nil }
-    return false
-  }
-
   /// Lets another thread read, if replies are due.
   private mutating func appointReader() {
     guard !hasReader, let connection = commands.connection, !connection.pending.isEmpty else {
       return
     }
-    if case .call(let call) = connection.pending.first(where: isWaiting)?.purpose {
+    if let call = connection.pending.first(where: { $0.call?.hasWaiter == true })?.call {
       call.condition.signal()
     } else {
       loop.wake()
@@ -290,7 +272,7 @@ struct LinkState {
   private mutating func answer(
     _ pending: Connection.PendingReply, _ reply: Reply, _ connection: Connection
   ) {
-    guard case .call(let call) = pending.purpose else { return }
+    guard let call = pending.call else { return }
     // After a failover the primary is elsewhere: only a new connection finds it.
     if case .error(let error) = reply, ["READONLY", "MASTERDOWN"].contains(error.effectiveCode) {
       connection.isRetiring = true
@@ -302,7 +284,7 @@ struct LinkState {
 
   /// Fails the call whose reply was too large. Other calls get less detail.
   private mutating func refuse(_ pending: Connection.PendingReply) {
-    guard case .call(let call) = pending.purpose else { return }
+    guard let call = pending.call else { return }
     let limit = options.maximumReplySize
     finish(call, .failure(.replyTooLarge(server, limit: limit, isRead: call.isRead)))
   }
@@ -332,7 +314,7 @@ struct LinkState {
     let wasReady = connection.isReady
     var isIdle = true
     var unsent: [Call] = []
-    for case .call(let call) in connection.pending.take().map(\.purpose) {
+    for case let call? in connection.pending.take().map(\.call) {
       isIdle = false
       guard call.outcome == nil, unsent.last !== call else { continue }
       if let sent = call.sent, !call.isRepeated, !connection.mayHaveSent(after: sent.start) {

@@ -147,14 +147,10 @@ final class TLSSession {
 /// Lets OpenSSL read from and write to a ``Socket``. After the server has closed the connection,
 /// OpenSSL's own way to write raises SIGPIPE, which ends a process.
 private enum SocketBIO {
-  /// Unchecked because it holds a pointer to what is never changed or freed.
-  private struct Method: @unchecked Sendable {
-    let pointer: OpaquePointer?
-  }
-
-  private static let method: Method = {
+  /// Unsafe because it is a pointer, to what is never changed or freed.
+  private nonisolated(unsafe) static let method: OpaquePointer? = {
     let type = BIO_get_new_index() | BIO_TYPE_SOURCE_SINK
-    guard let method = BIO_meth_new(type, "keepsake socket") else { return Method(pointer: nil) }
+    guard let method = BIO_meth_new(type, "keepsake socket") else { return nil }
     let isComplete =
       BIO_meth_set_write_ex(method) { bio, bytes, count, written in
         guard let socket = SocketBIO.socket(bio) else { return 0 }
@@ -174,12 +170,12 @@ private enum SocketBIO {
         BIO_set_data(bio, nil)
         return 1
       } == 1
-    return Method(pointer: isComplete ? method : nil)
+    return isComplete ? method : nil
   }()
 
   /// A BIO that keeps the socket open.
   static func make(_ socket: Socket) -> OpaquePointer? {
-    guard let method = method.pointer, let bio = BIO_new(method) else { return nil }
+    guard let method, let bio = BIO_new(method) else { return nil }
     BIO_set_data(bio, Unmanaged.passRetained(socket).toOpaque())
     BIO_set_init(bio, 1)
     return bio
