@@ -45,40 +45,34 @@ final class SharedVault: VaultStorage {
 
   // MARK: Values
 
-  private struct Condition {
-    let name: String
-    let bytes: Data?
-
-    /// What the engine must have: these bytes, or the value that counts as them.
-    func expectedEntry(storedAs stored: Data? = nil) -> StorageEngines.Entry {
-      if let stored, StorageEngines.Mirror.bytes(storedAs: stored) == bytes {
-        return StorageEngines.Entry(key: name, data: stored)
-      }
-      return SharedVault.entry(name, bytes)
-    }
-  }
-
   private static func entry(_ name: String, _ bytes: Data?) -> StorageEngines.Entry {
     StorageEngines.Entry(key: name, data: bytes.map(StorageEngines.Mirror.storedData(for:)))
   }
 
+  private static func bytes(_ stored: Data?) -> Data? {
+    stored.map(StorageEngines.Mirror.bytes(storedAs:))
+  }
+
   /// Makes changes in one step if all conditions are met.
   ///
+  /// - Parameter conditions: Values that the engine must have, or others that count as the same
+  ///   bytes.
   /// - Returns: False if they are not; the mirror has the newer values.
   private func apply(
-    _ changes: [StorageEngines.Entry], if conditions: [Condition]
+    _ changes: [StorageEngines.Entry], if conditions: [StorageEngines.Entry]
   ) throws(StorageError) -> Bool {
-    var expected = conditions.map { $0.expectedEntry() }
+    var expected = conditions
     for attempt in 0..<3 {
       if try mirror.apply(changes, ifCurrent: expected) { return true }
       for condition in conditions {
-        if try mirror.bytes(forKey: condition.name) != condition.bytes { return false }
+        if try mirror.bytes(forKey: condition.key) != Self.bytes(condition.data) { return false }
       }
       // Another program has written the same value differently, or changes do not arrive.
       expected = []
       for condition in conditions {
-        let stored = try mirror.storedData(forKey: condition.name)
-        expected.append(condition.expectedEntry(storedAs: stored))
+        let stored = try mirror.storedData(forKey: condition.key)
+        let isSame = Self.bytes(stored) == Self.bytes(condition.data)
+        expected.append(isSame ? .init(key: condition.key, data: stored) : condition)
       }
       // May wait for as long as the engine does for a connection.
       if attempt == 0 { try mirror.refill() }
@@ -111,7 +105,7 @@ final class SharedVault: VaultStorage {
   /// Stores a header if the present one is this one.
   private func replaceHeader(
     by header: VaultHeader, adding entries: [StorageEngines.Entry] = [],
-    if conditions: [Condition] = []
+    if conditions: [StorageEngines.Entry] = []
   ) throws(StorageError) -> SharedVault? {
     let bytes = Data(try header.bytesToStore(path: headerPath))
     let isDone = try apply(
@@ -119,7 +113,7 @@ final class SharedVault: VaultStorage {
     return isDone ? SharedVault(self, with: bytes) : nil
   }
 
-  private var isUnchanged: Condition { Condition(name: Self.headerName, bytes: header) }
+  private var isUnchanged: StorageEngines.Entry { Self.entry(Self.headerName, header) }
 
   func isCurrent() throws(StorageError) -> Bool {
     try mirror.bytes(forKey: Self.headerName) == header
@@ -187,8 +181,7 @@ final class SharedVault: VaultStorage {
     switch purpose {
     case .reading, .replacing: try mirror.bytes(forKey: path.subpath).map(StoredEntry.bytes)
     case .changingKeys:
-      try mirror.storedData(forKey: path.subpath)
-        .map { .bytes(StorageEngines.Mirror.bytes(storedAs: $0)) }
+      try Self.bytes(mirror.storedData(forKey: path.subpath)).map(StoredEntry.bytes)
     }
   }
 
@@ -201,10 +194,10 @@ final class SharedVault: VaultStorage {
     isLockHeld: Bool, renewing header: VaultHeader?
   ) throws(StorageError) -> WriteOutcome {
     guard try isCurrent() else { return .overtaken }
-    let conditions: [Condition] =
+    let conditions: [StorageEngines.Entry] =
       switch condition {
       case .none: []
-      case .isAbsent: [Condition(name: path.subpath, bytes: nil)]
+      case .isAbsent: [Self.entry(path.subpath, nil)]
       case .hasAccess(let old, _): [isUnchanged(old, at: path)]
       }
     let change = Self.entry(path.subpath, Data(entry))
@@ -229,14 +222,14 @@ final class SharedVault: VaultStorage {
     var conditions = [isUnchanged, isUnchanged(old, at: path)]
     if newPath.subpath != path.subpath {
       changes.append(Self.entry(path.subpath, nil))
-      conditions.append(Condition(name: newPath.subpath, bytes: nil))
+      conditions.append(Self.entry(newPath.subpath, nil))
     }
     return try apply(changes, if: conditions) ? () : nil
   }
 
-  private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> Condition {
-    guard case .bytes(let bytes) = entry else { return Condition(name: path.subpath, bytes: nil) }
-    return Condition(name: path.subpath, bytes: bytes)
+  private func isUnchanged(_ entry: StoredEntry?, at path: EntryPath) -> StorageEngines.Entry {
+    guard case .bytes(let bytes) = entry else { return Self.entry(path.subpath, nil) }
+    return Self.entry(path.subpath, bytes)
   }
 
   // MARK: Removing
@@ -249,7 +242,7 @@ final class SharedVault: VaultStorage {
     let paths = try allEntries().filter { directoryNames.contains($0.directoryName) }
     if directoryNames.count == 1 { return try remove(paths) }
     // Another machine may just be moving one of them from one directory to another.
-    var conditions: [Condition] = []
+    var conditions: [StorageEngines.Entry] = []
     for path in paths {
       conditions.append(isUnchanged(try openEntry(path, for: .changingKeys), at: path))
     }
@@ -257,7 +250,7 @@ final class SharedVault: VaultStorage {
   }
 
   private func remove(
-    _ paths: [EntryPath], if conditions: [Condition] = []
+    _ paths: [EntryPath], if conditions: [StorageEngines.Entry] = []
   ) throws(StorageError) -> Void? {
     let changes = paths.map { Self.entry($0.subpath, nil) }
     return try apply(changes, if: [isUnchanged] + conditions) ? () : nil
