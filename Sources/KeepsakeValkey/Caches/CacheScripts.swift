@@ -35,37 +35,24 @@ enum CacheScripts {
     """
 
   /// Keys: the state, the entry, the lease, the production. Values: a new state, the channel, the
-  /// rest of the message, the production that is required or nothing, the bytes, their lifetime in
-  /// milliseconds.
+  /// rest of the message, the production that is required or nothing. To store a value: the bytes,
+  /// their lifetime in milliseconds. Without them, the value is removed.
   ///
   /// A value that is refused has changed the key, too: the old one is removed.
-  static let write = Script(
+  static let change = Script(
     state + """
       if ARGV[4] ~= '' and redis.call('GET', KEYS[4]) ~= generation .. ARGV[4] then return 0 end
       local stored, isRefused = takeNumber()
       if isRefused then return stored end
-      publish('s', ARGV[3])
-      if not stored.err then
+      publish(ARGV[5] and 's' or 'r', ARGV[3])
+      if ARGV[5] and not stored.err then
         stored = redis.pcall('SET', KEYS[2], generation .. digits() .. ARGV[5], 'PX', ARGV[6])
       end
       redis.call('DEL', KEYS[3], KEYS[4])
-      if not stored.err then return number end
+      if ARGV[5] and not stored.err then return number end
       redis.call('DEL', KEYS[2])
       redis.call('SET', KEYS[1], generation .. digits())
-      return {number, stored.err}
-      """)
-
-  /// Keys: the state, the entry, the lease, the production. Values: a new state, the channel, the
-  /// rest of the message, the production that is required or nothing.
-  static let remove = Script(
-    state + """
-      if ARGV[4] ~= '' and redis.call('GET', KEYS[4]) ~= generation .. ARGV[4] then return 0 end
-      local taken, isRefused = takeNumber()
-      if isRefused then return taken end
-      publish('r', ARGV[3])
-      redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
-      redis.call('SET', KEYS[1], generation .. digits())
-      return number
+      return ARGV[5] and {number, stored.err} or number
       """)
 
   /// Key: the state. Values: a new state, the channel.

@@ -90,7 +90,7 @@ final class ServerCache: SharedTier {
     _ bytes: [UInt8], name: UInt64, lifetime: Int64, forKey key: String, production: UInt64?
   ) throws(StorageError) -> ChangeReply? {
     try change(
-      CacheScripts.write, keys(of: key),
+      CacheScripts.change, keys(of: key),
       [
         CacheMessage.suffix(key, name: name), Self.number(production), bytes,
         Self.milliseconds(lifetime),
@@ -99,7 +99,7 @@ final class ServerCache: SharedTier {
 
   func remove(_ key: String, production: UInt64?) throws(StorageError) -> ChangeReply? {
     try change(
-      CacheScripts.remove, keys(of: key), [CacheMessage.suffix(key), Self.number(production)],
+      CacheScripts.change, keys(of: key), [CacheMessage.suffix(key), Self.number(production)],
       isConfirmed: production == nil)
   }
 
