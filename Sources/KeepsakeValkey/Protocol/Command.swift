@@ -5,7 +5,8 @@ package struct Command: Sendable {
   private(set) var isRead = false
   /// How long the server may wait before it answers. Commands behind this one wait with it.
   var waitTime = Duration.zero
-  private var count = 1
+  /// How many bulk strings there are.
+  private var count = 0
   /// All bulk strings, without the header of the array.
   private var body: [UInt8] = []
 
@@ -22,22 +23,16 @@ package struct Command: Sendable {
     for argument in arguments { append(argument) }
   }
 
-  mutating func append(_ text: String) {
-    count += 1
-    append(bulk: text.utf8)
-  }
+  mutating func append(_ text: String) { append(bulk: text.utf8) }
 
   mutating func append(_ number: Int) { append(String(number)) }
 
-  mutating func append(_ bytes: [UInt8]) {
-    count += 1
-    append(bulk: bytes)
-  }
+  mutating func append(_ bytes: [UInt8]) { append(bulk: bytes) }
 
   private mutating func append(bulk bytes: some Collection<UInt8>) {
-    let length = bytes.count
+    count += 1
     body.append(UInt8(ascii: "$"))
-    body.append(contentsOf: String(length).utf8)
+    body.append(contentsOf: String(bytes.count).utf8)
     body.append(contentsOf: Self.lineEnd)
     body.append(contentsOf: bytes)
     body.append(contentsOf: Self.lineEnd)

@@ -16,16 +16,14 @@ struct ExactKeyDictionary<Value> {
     values.lazy.map { ($0.key.text, $0.value) }
   }
 
-  subscript(key: String) -> Value? { values[ExactString(key)] }
-
-  mutating func set(_ key: String, _ value: Value) {
-    let old = values.updateValue(value, forKey: ExactString(key))
-    if old == nil { keyByteCount += key.utf8.count }
-  }
-
-  mutating func remove(_ key: String) {
-    let old = values.removeValue(forKey: ExactString(key))
-    if old != nil { keyByteCount -= key.utf8.count }
+  subscript(key: String) -> Value? {
+    get { values[ExactString(key)] }
+    set {
+      let count = values.count
+      values[ExactString(key)] = newValue
+      // One key more, one less, or the same ones.
+      keyByteCount += (values.count - count) * key.utf8.count
+    }
   }
 
   func filter(_ isIncluded: (String, Value) -> Bool) -> Self {
@@ -35,11 +33,6 @@ struct ExactKeyDictionary<Value> {
     return result
   }
 
-  /// Changes a value in place, if there is one.
-  mutating func modify(_ key: String, _ change: (inout Value) -> Void) {
-    guard let index = values.index(forKey: ExactString(key)) else { return }
-    change(&values.values[index])
-  }
 }
 
 extension ExactKeyDictionary: Sendable where Value: Sendable {}

@@ -117,7 +117,7 @@ struct KnownVersions: Sendable {
     _ held: Held, _ number: UInt64, _ call: Call, stamp: EntryStamp? = nil, use: EntryUse? = nil
   ) -> Bool {
     // The call returns what it has learned in any case.
-    facts.modify(call.key) { $0.isSeen = true }
+    facts[call.key]?.isSeen = true
     if isUnsent(call.key) { return false }
     var last = facts[call.key]
     if last == nil, call.began <= forgottenAt {
@@ -180,7 +180,7 @@ struct KnownVersions: Sendable {
     }
     if number <= last?.number ?? removal.number {
       // A late message, or a new one of a server that has lost changes.
-      if let last, number < last.number { facts.modify(key) { $0.period = nil } }
+      if let last, number < last.number { facts[key]?.period = nil }
       return false
     }
     var fact = Fact(number: number, held: held, notedAt: now(), isSeen: last?.isSeen ?? false)
@@ -269,7 +269,7 @@ struct KnownVersions: Sendable {
   mutating func use(_ key: String, _ version: EntryVersion?) -> Bool {
     guard mayUse(key, version) else { return false }
     if facts[key]?.held == .entry(version) {
-      facts.modify(key) { $0.isSeen = true }
+      facts[key]?.isSeen = true
     } else {
       let number = max(version?.number ?? 0, number(of: key))
       set(key, Fact(number: number, held: .entry(version), notedAt: now(), isSeen: true))
@@ -300,10 +300,8 @@ struct KnownVersions: Sendable {
     of key: String, _ version: EntryVersion, _ stamp: EntryStamp?, isUse: Bool
   ) -> State {
     guard let fact = facts[key], fact.held == .entry(version) else { return .unknown }
-    facts.modify(key) { fact in
-      fact.stamp = stamp
-      fact.isSeen = true
-    }
+    facts[key]?.stamp = stamp
+    facts[key]?.isSeen = true
     return state(of: key, fact, isUse: isUse)
   }
 
@@ -314,13 +312,13 @@ struct KnownVersions: Sendable {
     guard isUse, let use = fact.use else { return .current(version, tell: nil) }
     let now = WallClock.now
     guard use.isDue(at: now) else { return .current(version, tell: nil) }
-    facts.modify(key) { $0.use?.lastTold = now }
+    facts[key]?.use?.lastTold = now
     return .current(version, tell: use.lifetime)
   }
 
   /// The server does not have the version that was known.
   mutating func expire(_ key: String, _ version: EntryVersion) {
-    if facts[key]?.held == .entry(version) { facts.modify(key) { $0.period = nil } }
+    if facts[key]?.held == .entry(version) { facts[key]?.period = nil }
   }
 
   // MARK: Outdated entries
@@ -339,7 +337,7 @@ struct KnownVersions: Sendable {
   /// machine has no entry: it would only take memory.
   mutating func forgetUnlessSeen(_ key: String, _ held: Held) {
     guard let fact = facts[key], fact.held == held, !fact.isSeen else { return }
-    if running[ExactString(key)] == nil { facts.remove(key) }
+    if running[ExactString(key)] == nil { facts[key] = nil }
   }
 
   /// The newest known state of a key; nil if nothing is known.
@@ -352,7 +350,7 @@ struct KnownVersions: Sendable {
       forget()
       if isFull(with: key, Self.capacity / 2, Self.keyCapacity / 2) { noteAllUnsent() }
     }
-    facts.set(key, fact)
+    facts[key] = fact
   }
 
   private func isFull(with key: String, _ capacity: Int, _ keyCapacity: Int) -> Bool {
@@ -378,7 +376,7 @@ struct KnownVersions: Sendable {
   /// Forgets the numbers of changes that the server does not have any more.
   private mutating func forgetLostChanges() {
     facts = facts.filter { key, _ in isInUse(key) }
-    for (key, _) in facts.elements { facts.modify(key) { $0.number = 0 } }
+    for (key, _) in facts.elements { facts[key]?.number = 0 }
     removal = (0, now())
     outdatedNumber = 0
     forgottenAt = clock
