@@ -20,7 +20,11 @@ package final class Link: Sendable {
   private let handlers: LinkHandlers
   private let current = Locked(Current())
 
-  package init(
+  package convenience init(_ server: ServerAddress) {
+    self.init(server, options: LinkOptions(), handlers: LinkHandlers())
+  }
+
+  init(
     _ server: ServerAddress, options: LinkOptions = LinkOptions(),
     handlers: LinkHandlers = LinkHandlers()
   ) {

@@ -1,22 +1,15 @@
-package import Keepsake
+internal import Keepsake
 
 /// What happens to the connection for commands. Called on the link's thread, which must not wait
 /// for long, because messages and replies come through it.
 ///
 /// The closures must not own the link, or neither is ever released.
-package struct LinkHandlers: Sendable {
+struct LinkHandlers: Sendable {
   /// After each connection has been made and the link has logged in.
   var onConnect: @Sendable () -> Void = {}
   /// After a connection has ended, with the reason.
   var onDisconnect: @Sendable (StorageError) -> Void = { _ in }
 
-  package init(
-    onConnect: @escaping @Sendable () -> Void = {},
-    onDisconnect: @escaping @Sendable (StorageError) -> Void = { _ in }
-  ) {
-    self.onConnect = onConnect
-    self.onDisconnect = onDisconnect
-  }
 }
 
 /// What happens to the subscription of a channel. Called on the link's thread, too.

@@ -1,8 +1,7 @@
 internal import Keepsake
 
 /// The limits and times of a ``Link`` that are not in its address.
-package struct LinkOptions: Sendable {
-  package init() {}
+struct LinkOptions: Sendable {
 
   /// The password, instead of the one in the address. It is asked for before each connection, on a
   /// thread of the library.

@@ -57,13 +57,12 @@ struct TableName: Hashable, Sendable {
 
   /// The suite of a ``state`` key; nil if it is not one of this app.
   static func suite(of key: String, app: String) -> String? {
-    let (start, end) = (Array(tag(app, "").utf8.dropLast()), Array("}:s".utf8))
+    let (start, end) = (tag(app, "").utf8.count - 1, "}:s".utf8.count)
     let bytes = Array(key.utf8)
-    guard bytes.count >= start.count + end.count, bytes.starts(with: start),
-      bytes.suffix(end.count).elementsEqual(end),
-      let suite = PercentEncoding.decode(bytes[start.count..<bytes.count - end.count])
+    guard bytes.count >= start + end,
+      let suite = PercentEncoding.decode(bytes[start..<bytes.count - end])
     else { return nil }
-    // Accept only the canonical encoding.
+    // Accept only the canonical encoding. This also compares what is around the suite.
     let name = TableName(app: app, suite: suite)
     return name.state.utf8.elementsEqual(bytes) ? suite : nil
   }
