@@ -24,11 +24,6 @@ struct Fifo<Element> {
     return element
   }
 
-  mutating func removeAll(where isRemoved: (Element) -> Bool) {
-    elements.removeAll { $0.map(isRemoved) ?? true }
-    start = 0
-  }
-
   /// All elements, which are removed.
   mutating func take() -> [Element] {
     defer { self = Fifo() }

@@ -24,7 +24,7 @@ struct LinkState {
   var isClosed: Bool { closingError != nil }
 
   /// Calls that wait for a connection.
-  private var queue = Fifo<Call>()
+  private var queue: [Call] = []
   private var queuedByteCount = 0
   /// A time before which no call without a waiting thread expires; nil if there is no such call.
   private(set) var earliestExpiry: Instant?
@@ -187,7 +187,7 @@ struct LinkState {
     var overdue: [Call] = []
     let now = Instant.now
     let sent = (commands.connection?.pending.all ?? []).compactMap(\.call)
-    for call in queue.all + sent where call.outcome == nil {
+    for call in queue + sent where call.outcome == nil {
       let expiry = expiry(of: call)
       if expiry <= now {
         overdue.append(call)
@@ -295,9 +295,7 @@ struct LinkState {
   mutating func admitCalls() {
     failure = nil
     events.append(handlers.onConnect)
-    let calls = queue.take()
-    queuedByteCount = 0
-    for call in calls where call.outcome == nil { commands.connection?.append(call) }
+    for call in takeQueue() where call.outcome == nil { commands.connection?.append(call) }
     flush(.commands)
     appointReader()
   }
@@ -356,8 +354,12 @@ struct LinkState {
   }
 
   private mutating func failQueue(_ cause: StorageError) {
-    queuedByteCount = 0
-    for call in queue.take() { finish(call, .failure(cause)) }
+    for call in takeQueue() { finish(call, .failure(cause)) }
+  }
+
+  private mutating func takeQueue() -> [Call] {
+    defer { (queue, queuedByteCount) = ([], 0) }
+    return queue
   }
 
   /// Fails all calls, and all calls from now on.

@@ -35,16 +35,10 @@ package struct ErrorReply: Hashable, Sendable {
   /// running script (call to f_…): @user_script:1: -OOM command not allowed`. A script that catches
   /// it gets the part from the `@` on.
   var effectiveCode: String {
-    guard code == "ERR", begins(with: "ERR Error running script") || begins(with: "@user_script")
+    guard code == "ERR", begins(with: "ERR Error running script") || begins(with: "@user_script"),
+      let mark = text.firstRange(of: Array(": -".utf8))
     else { return code }
-    let mark = Array(": -".utf8)
-    var rest = text[...]
-    while let colon = rest.firstIndex(of: mark[0]) {
-      rest = rest[colon...]
-      if rest.starts(with: mark) { return ErrorReply(rest.dropFirst(mark.count)).code }
-      rest = rest.dropFirst()
-    }
-    return code
+    return ErrorReply(text[mark.upperBound...]).code
   }
 
   /// Whether the text begins with these words, which the caller knows.

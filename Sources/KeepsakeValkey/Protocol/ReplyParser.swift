@@ -179,23 +179,7 @@ struct ReplyParser: Sendable {
 
   /// The number that the digits mean; nil if they are not one number of 64 bits.
   static func integer(_ text: some Collection<UInt8>) -> Int64? {
-    var digits = text[...]
-    let isNegative = digits.first == UInt8(ascii: "-")
-    if isNegative || digits.first == UInt8(ascii: "+") { digits.removeFirst() }
-    guard !digits.isEmpty else { return nil }
-    var number: Int64 = 0
-    for byte in digits {
-      guard byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9") else { return nil }
-      let digit = Int64(byte - UInt8(ascii: "0"))
-      let (product, isTooLarge) = number.multipliedReportingOverflow(by: 10)
-      // Negative from the beginning, because the smallest number has no positive counterpart.
-      let (sum, isOutOfRange) =
-        isNegative
-        ? product.subtractingReportingOverflow(digit) : product.addingReportingOverflow(digit)
-      if isTooLarge || isOutOfRange { return nil }
-      number = sum
-    }
-    return number
+    Int64(String(decoding: text, as: UTF8.self))
   }
 
   // MARK: Values
