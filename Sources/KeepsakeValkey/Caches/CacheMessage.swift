@@ -14,28 +14,22 @@ enum CacheMessage: Equatable, Sendable {
 
   /// nil if the bytes are no message, for example one of a newer format.
   init?(_ bytes: [UInt8]) {
-    guard let letter = bytes.first else { return nil }
-    var rest = bytes.dropFirst()
-    if letter == UInt8(ascii: "p") {
-      guard let key = String(validating: rest, as: UTF8.self) else { return nil }
-      self = .released(key)
-      return
+    func key(in bytes: ArraySlice<UInt8>) -> String? { String(validating: bytes, as: UTF8.self) }
+    let number = ChangeNumber.parse(bytes.dropFirst().prefix(ChangeNumber.count))
+    let rest = bytes.dropFirst(1 + ChangeNumber.count)
+    let message: Self?
+    switch (bytes.first, number) {
+    case (UInt8(ascii: "s"), let number?) where rest.count >= 8:
+      let version = EntryVersion(number: number, name: rest.withUnsafeBytes { $0.number(at: 0) })
+      message = key(in: rest.dropFirst(8)).map { .set($0, version) }
+    case (UInt8(ascii: "r"), let number?):
+      message = key(in: rest).map { .removed($0, number: number) }
+    case (UInt8(ascii: "a"), let number?) where rest.isEmpty: message = .removedAll(number: number)
+    case (UInt8(ascii: "p"), _): message = key(in: bytes.dropFirst()).map { .released($0) }
+    default: message = nil
     }
-    guard let number = ChangeNumber.parse(rest.prefix(ChangeNumber.count)) else { return nil }
-    rest = rest.dropFirst(ChangeNumber.count)
-    var name: UInt64?
-    if letter == UInt8(ascii: "s") {
-      guard rest.count >= 8 else { return nil }
-      name = rest.withUnsafeBytes { $0.number(at: 0) }
-      rest = rest.dropFirst(8)
-    }
-    guard let key = String(validating: rest, as: UTF8.self) else { return nil }
-    switch (letter, name) {
-    case (UInt8(ascii: "s"), let name?): self = .set(key, EntryVersion(number: number, name: name))
-    case (UInt8(ascii: "r"), _): self = .removed(key, number: number)
-    case (UInt8(ascii: "a"), _) where key.isEmpty: self = .removedAll(number: number)
-    default: return nil
-    }
+    guard let message else { return nil }
+    self = message
   }
 
   /// What a script appends to the number, if a key is set to the version of this name, or removed.
