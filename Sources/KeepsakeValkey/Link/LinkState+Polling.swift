@@ -90,16 +90,13 @@ extension LinkState {
 
   // MARK: Times
 
-  private var preparationTooLong: StorageError {
-    .unreachable(
-      server, "the host's address or the password was not known within \(server.connectTimeout)",
-      remedy: "Check the resolver of this machine, and the source of the password.")
-  }
-
   private mutating func checkTimes(_ role: Connection.Role) {
     let now = Instant.now
     if let deadline = self[role].preparationDeadline, deadline <= now {
-      return noteFailure(role, preparationTooLong, wasReady: false, isCut: false)
+      let cause = StorageError.unreachable(
+        server, "the host's address or the password was not known within \(server.connectTimeout)",
+        remedy: "Check the resolver of this machine, and the source of the password.")
+      return noteFailure(role, cause, wasReady: false, isCut: false)
     }
     guard let connection = self[role].connection else { return }
     if connection.isFrozen {

@@ -127,11 +127,7 @@ final class TieredCache: CacheEngine {
     return reply.failure
   }
 
-  func noteSuccess() {
-    if isOutageReported.load(ordering: .relaxed) {
-      isOutageReported.store(false, ordering: .relaxed)
-    }
-  }
+  func noteSuccess() { isOutageReported.store(false, ordering: .relaxed) }
 
   /// Reports a failure of a call that goes on without the server. An outage is reported once.
   func noteFailure(_ error: StorageError, of call: String, _ key: String? = nil) {
