@@ -55,7 +55,7 @@ int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool ex
 #endif
 }
 
-bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t seconds, int64_t nanoseconds) {
+bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t nanoseconds) {
 #ifdef __APPLE__
   return pthread_mutex_lock(mutex) == 0;
 #else
@@ -66,8 +66,9 @@ bool keepsake_lock_mutex(pthread_mutex_t *mutex, int64_t seconds, int64_t nanose
 #endif
   struct timespec end;
   clock_gettime(clock, &end);
-  end.tv_sec += seconds + (end.tv_nsec + nanoseconds) / 1000000000;
-  end.tv_nsec = (end.tv_nsec + nanoseconds) % 1000000000;
+  const int64_t rest = end.tv_nsec + nanoseconds % 1000000000;
+  end.tv_sec += nanoseconds / 1000000000 + rest / 1000000000;
+  end.tv_nsec = rest % 1000000000;
 #ifdef HAS_CLOCKLOCK
   return pthread_mutex_clocklock(mutex, clock, &end) == 0;
 #else

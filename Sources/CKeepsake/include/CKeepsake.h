@@ -22,7 +22,7 @@ int keepsake_lock_bytes(int descriptor, uint64_t offset, uint64_t count, bool ex
 // Waits for a mutex, at most for the given time. Returns whether the mutex was locked. Uses the
 // monotonic clock if the C library can. Apple systems have no such call: there it waits
 // indefinitely.
-bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t seconds, int64_t nanoseconds);
+bool keepsake_lock_mutex(pthread_mutex_t *_Nonnull mutex, int64_t nanoseconds);
 
 // Initializes a condition for keepsake_wait, which waits until it is signaled, at most for the
 // given time, on a clock that cannot be set. Returns whether it waited for less than that.

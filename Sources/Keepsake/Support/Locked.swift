@@ -8,42 +8,49 @@ internal import KeepsakeLibc
 ///
 /// Unchecked because the compiler cannot know that the mutex guards the value, which is only
 /// accessed through ``withLock(_:)`` and its variants.
-package struct Locked<Value>: ~Copyable, @unchecked Sendable {
-  private let mutex: ProcessMutex<Value>
+package struct Locked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
+  let value: UnsafeMutablePointer<Value>
+  let lock: ProcessLock
 
   /// - Parameter replacement: Makes the value for a forked child whose parent was using it in
   ///   another thread. Without it, the child uses the value as it is.
   package init(
     _ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil
   ) {
-    mutex = ProcessMutex(initial, afterFork: replacement)
+    let value = UnsafeMutablePointer<Value>.allocate(capacity: 1)
+    value.initialize(to: initial)
+    self.value = value
+    // The old value is not released: that thread may have left it half changed.
+    lock = ProcessLock(replaceValue: replacement.map { make in { value.initialize(to: make()) } })
+  }
+
+  deinit {
+    value.deinitialize(count: 1)
+    value.deallocate()
   }
 
   /// Runs `body` once no other thread is in a call of this kind.
   @inline(__always)
   package func withLock<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R {
-    let locked = mutex.lock.lock()
+    let locked = lock.lock()
     defer { pthread_mutex_unlock(locked) }
-    return try body(&mutex.value.pointee)
+    return try body(&value.pointee)
   }
 
   /// The same, but returns nil if the lock cannot be taken within `timeout`.
   package func withLock<R, E: Error>(
     timeout: Duration, _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    guard mutex.lock.lock(timeout: timeout) else { return nil }
-    defer { mutex.lock.unlock() }
-    return try body(&mutex.value.pointee)
+    guard let locked = lock.lock(timeout: timeout) else { return nil }
+    defer { pthread_mutex_unlock(locked) }
+    return try body(&value.pointee)
   }
 
   /// The same, but returns nil at once if another thread holds the lock.
   package func withLockIfAvailable<R, E: Error>(
     _ body: (inout Value) throws(E) -> R
   ) throws(E) -> R? {
-    let locked = mutex.lock.usable()
-    guard pthread_mutex_trylock(locked) == 0 else { return nil }
-    defer { pthread_mutex_unlock(locked) }
-    return try body(&mutex.value.pointee)
+    try withLock(timeout: .zero, body)
   }
 
   /// The result of `body`, which is called until it returns one: at once, when `condition` was
@@ -52,36 +59,21 @@ package struct Locked<Value>: ~Copyable, @unchecked Sendable {
     for condition: Condition, timeout: Duration,
     _ body: (inout Value, _ isTimedOut: Bool) -> R?
   ) -> R {
-    let (seconds, attoseconds) = timeout.components
-    let locked = mutex.lock.lock()
+    let locked = lock.lock()
     defer { pthread_mutex_unlock(locked) }
     var isTimedOut = false
     while true {
-      if let result = body(&mutex.value.pointee, isTimedOut) { return result }
-      isTimedOut = !keepsake_wait(
-        condition.pointer, locked, seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+      if let result = body(&value.pointee, isTimedOut) { return result }
+      isTimedOut = !keepsake_wait(condition.pointer, locked, timeout.saturatedNanoseconds)
     }
   }
 }
 
 extension Locked<Void> {
   /// Takes the lock, for ``unlock()`` to release; false if that is not possible within `timeout`.
-  func lock(timeout: Duration) -> Bool { mutex.lock.lock(timeout: timeout) }
+  func lock(timeout: Duration) -> Bool { lock.lock(timeout: timeout) != nil }
 
-  func unlock() { mutex.lock.unlock() }
-}
-
-extension ProcessLock {
-  /// Locks the mutex; false if that is not possible within `timeout`.
-  fileprivate func lock(timeout: Duration) -> Bool {
-    let mutex = usable()
-    if pthread_mutex_trylock(mutex) == 0 { return true }
-    let (seconds, attoseconds) = timeout.components
-    return keepsake_lock_mutex(mutex, seconds, attoseconds / 1_000_000_000)
-  }
-
-  /// Only for the thread that has locked it.
-  fileprivate func unlock() { pthread_mutex_unlock(usable()) }
+  func unlock() { pthread_mutex_unlock(lock.usable()) }
 }
 
 /// What a thread waits for in ``Locked/wait(for:timeout:_:)`` until another thread signals it.

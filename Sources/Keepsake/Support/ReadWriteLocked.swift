@@ -14,13 +14,13 @@ internal import Synchronization
 /// change it.
 struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
   /// Orders the writers, and the readers that find one.
-  private let mutex: ProcessMutex<Value>
+  private let mutex: Locked<Value>
   private let hasWriter = Atomic(false)
 
   /// - Parameter replacement: Makes the value for a forked child whose parent was using it in
   ///   another thread. Without it, the child uses the value as it is.
   init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)? = nil) {
-    mutex = ProcessMutex(initial, afterFork: replacement)
+    mutex = Locked(initial, afterFork: replacement)
   }
 
   private var value: UnsafeMutablePointer<Value> { mutex.value }

@@ -1,36 +1,13 @@
+internal import CKeepsake
 internal import KeepsakeLibc
 internal import Synchronization
 
-/// A value and its mutex, which a forked child can lock, even if another thread of its parent had
-/// locked it.
+/// A mutex that a forked child can lock, even if another thread of its parent had locked it.
 ///
 /// That thread does not exist in the child, so it would never unlock the mutex. The child therefore
-/// replaces the mutex, and the value too, before it first uses them.
+/// replaces the mutex, and the value that it guards too, before it first uses them.
 ///
-/// Unchecked because it holds pointers, which never change. What they point to is for
-/// ``Locked`` and ``ReadWriteLocked`` to guard.
-struct ProcessMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
-  let value: UnsafeMutablePointer<Value>
-  let lock: ProcessLock
-
-  /// - Parameter replacement: Makes the value for a forked child in whose parent another thread had
-  ///   locked the mutex. Without it, the child uses the value as it is.
-  init(_ initial: consuming sending Value, afterFork replacement: (@Sendable () -> Value)?) {
-    let value = UnsafeMutablePointer<Value>.allocate(capacity: 1)
-    value.initialize(to: initial)
-    self.value = value
-    // The old value is not released: that thread may have left it half changed.
-    lock = ProcessLock(replaceValue: replacement.map { make in { value.initialize(to: make()) } })
-  }
-
-  deinit {
-    value.deinitialize(count: 1)
-    value.deallocate()
-  }
-}
-
-/// The mutex of a ``ProcessMutex``. Of no generic type, so that its code is not compiled for each
-/// type of value.
+/// Of no generic type, so that its code is not compiled for each type of value.
 ///
 /// Unchecked because it holds a pointer and a closure, which never change. Only the one thread that
 /// takes the mutex over in a forked child calls the closure.
@@ -42,7 +19,9 @@ struct ProcessLock: ~Copyable, @unchecked Sendable {
   private let generation = Atomic(ForkGuard.generation)
   private static var isBeingTakenOver: UInt64 { 1 << 63 }
 
-  fileprivate init(replaceValue: (() -> Void)?) {
+  /// - Parameter replaceValue: Replaces the value in a forked child in whose parent another thread
+  ///   had locked the mutex.
+  init(replaceValue: (() -> Void)?) {
     pointer = .allocate(capacity: 1)
     pthread_mutex_init(pointer, nil)
     self.replaceValue = replaceValue
@@ -59,6 +38,15 @@ struct ProcessLock: ~Copyable, @unchecked Sendable {
     let mutex = usable()
     pthread_mutex_lock(mutex)
     return mutex
+  }
+
+  /// The same; nil if the mutex cannot be locked within `timeout`.
+  @inline(never)
+  func lock(timeout: Duration) -> UnsafeMutablePointer<pthread_mutex_t>? {
+    let mutex = usable()
+    if pthread_mutex_trylock(mutex) == 0 { return mutex }
+    let isLocked = timeout > .zero && keepsake_lock_mutex(mutex, timeout.saturatedNanoseconds)
+    return isLocked ? mutex : nil
   }
 
   /// The mutex, for the caller to lock. It must be asked for each time.
