@@ -71,21 +71,15 @@ package enum BackgroundThread {
     defer { pthread_sigmask(SIG_SETMASK, &own, nil) }
     #if canImport(Darwin)
     var thread: pthread_t?
-    return pthread_create(
-      &thread, &attributes,
-      { context in
-        Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body()
-        return nil
-      }, work.toOpaque()) == 0
     #else
     var thread = pthread_t()
-    return pthread_create(
-      &thread, &attributes,
-      { context in
-        if let context { Unmanaged<Work>.fromOpaque(context).takeRetainedValue().body() }
-        return nil
-      }, work.toOpaque()) == 0
     #endif
+    return pthread_create(&thread, &attributes, { BackgroundThread.run($0) }, work.toOpaque()) == 0
+  }
+
+  private static func run(_ work: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
+    if let work { Unmanaged<Work>.fromOpaque(work).takeRetainedValue().body() }
+    return nil
   }
 
   // MARK: What threads do

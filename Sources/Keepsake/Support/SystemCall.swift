@@ -38,7 +38,8 @@ func systemCall(
   #if DEBUG
   if let plan = FaultPlan.current {
     let event = SystemCallEvent(
-      call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes)
+      call: call, path: path(), descriptor: descriptor, offset: offset,
+      bytes: bytes.map { Array($0) } ?? [])
     while true {
       switch plan.decide(event) {
       case .fail(EINTR): continue
@@ -75,17 +76,6 @@ struct SystemCallEvent: Sendable {
   let descriptor: Int32?
   let offset: Int?
   let bytes: [UInt8]
-
-  init(
-    call: SystemCall, path: String, descriptor: Int32?, offset: Int?,
-    bytes: UnsafeRawBufferPointer?
-  ) {
-    self.call = call
-    self.path = path
-    self.descriptor = descriptor
-    self.offset = offset
-    self.bytes = bytes.map { Array($0) } ?? []
-  }
 }
 
 /// Decides, for a test, which system calls fail. Release builds have none.
@@ -118,7 +108,7 @@ func acceptedPart(
   if let plan = FaultPlan.current,
     let count = plan.shorten(
       SystemCallEvent(
-        call: call, path: path(), descriptor: descriptor, offset: offset, bytes: bytes))
+        call: call, path: path(), descriptor: descriptor, offset: offset, bytes: Array(bytes)))
   {
     return UnsafeRawBufferPointer(rebasing: bytes[..<min(count, bytes.count)])
   }
