@@ -26,16 +26,16 @@ extension JSONScanner {
 
   private mutating func scanObject(_ members: inout [Member]) {
     skipComments(&members)
-    guard skip(.openingBrace) else { return note(nil, &members) }
+    guard skip(.openingBrace) else { return note(nil, in: &members) }
     var isAfterComma = false
     while true {
       skipComments(&members)
-      guard let token = nextToken() else { return note(nil, &members) }
+      guard let token = nextToken() else { return note(nil, in: &members) }
       if token == .closingBrace {
-        if isAfterComma { note(nil, "a value is missing after the comma", &members) }
+        if isAfterComma { note(nil, in: &members, "a value is missing after the comma") }
         position += 1
         skipComments(&members)
-        if nextToken() != nil { note(nil, "the document goes on after its end", &members) }
+        if nextToken() != nil { note(nil, in: &members, "the document goes on after its end") }
         return
       }
       scanMember(&members)
@@ -46,13 +46,13 @@ extension JSONScanner {
   private mutating func scanMember(_ members: inout [Member]) {
     let start = position
     guard let name = name() else {
-      note(nil, &members)
+      note(nil, in: &members)
       return skipMember(from: start)
     }
     _ = nextToken()
     let valueStart = position
     guard let value = value(atDepth: 1) else {
-      note(name, &members)
+      note(name, in: &members)
       return skipMember(from: valueStart)
     }
     let text = String(
@@ -71,9 +71,9 @@ extension JSONScanner {
     case .comma, .closingBrace, nil: members.append(member)
     case .quote:
       members.append(member)
-      note(nil, "a comma is missing", &members)
+      note(nil, in: &members, "a comma is missing")
     default:
-      note(name, &members)
+      note(name, in: &members)
       skipMember(from: valueStart)
     }
   }
@@ -115,7 +115,7 @@ extension JSONScanner {
       guard skipComment() else { return }
       let end = position
       position = start
-      note(nil, &members)
+      note(nil, in: &members)
       position = end
     }
   }
@@ -134,16 +134,13 @@ extension JSONScanner {
 
   // MARK: Saying what is wrong
 
-  private func note(_ name: String?, _ reason: String, _ members: inout [Member]) {
+  /// Notes what is wrong: `reason`, or what is wrong with the token at the position.
+  private func note(_ name: String?, in members: inout [Member], _ reason: String? = nil) {
+    let problem = reason.map { (position: position, reason: $0) } ?? self.problem()
     members.append(
-      Member(name: name, position: position, value: .failure(Problem(reason: reason))))
-  }
-
-  /// Notes what is wrong with the token at the position.
-  private func note(_ name: String?, _ members: inout [Member]) {
-    let (position, reason) = problem()
-    members.append(
-      Member(name: name, position: position, value: .failure(Problem(reason: reason))))
+      Member(
+        name: name, position: problem.position,
+        value: .failure(Problem(reason: problem.reason))))
   }
 
   private func problem() -> (position: Int, reason: String) {

@@ -31,7 +31,12 @@ struct JSONScanner {
   /// The members of a document that is an object, in their order and including any duplicates; nil
   /// if it is not JSON or not an object.
   static func members(of document: [UInt8]) -> [(name: String, value: Value)]? {
-    scan(document) { scanner in scanner.members() }
+    var members: [(name: String, value: Value)] = []
+    for member in Self.members(ofDamaged: document) {
+      guard let name = member.name, case .success(let value) = member.value else { return nil }
+      members.append((name, value))
+    }
+    return members
   }
 
   /// The elements of a document that is an array; nil if it is not JSON or not an array.
@@ -72,17 +77,6 @@ struct JSONScanner {
   }
 
   // MARK: Documents
-
-  private mutating func members() -> [(name: String, value: Value)]? {
-    guard skip(.openingBrace) else { return nil }
-    var members: [(name: String, value: Value)] = []
-    if skip(.closingBrace) { return members }
-    repeat {
-      guard let name = name(), let value = value(atDepth: 1) else { return nil }
-      members.append((name, value))
-    } while skip(.comma)
-    return skip(.closingBrace) ? members : nil
-  }
 
   private mutating func elements() -> [Value]? {
     guard skip(.openingBracket) else { return nil }

@@ -112,17 +112,14 @@ import Testing
         document = String(characters)
       }
       let members = JSONScanner.members(of: Array(document.utf8))
-      let oneByOne = JSONScanner.members(ofDamaged: Array(document.utf8))
-      let valid = oneByOne.compactMap { try? $0.value.get() }
-      #expect((members != nil) == (valid.count == oneByOne.count), "\(document)")
-      if let members {
-        #expect(members.map(\.name) == oneByOne.map(\.name), "\(document)")
-        #expect(members.map(\.value.bytes) == valid.map(\.bytes), "\(document)")
-      }
       let tree = try? Codec.decoder.decode(Defaults.Value.self, from: Data(document.utf8))
       let value = JSONScanner.value(of: Array(document.utf8))
+      #expect((members != nil) == (value?.bytes.first == UInt8(ascii: "{")), "\(document)")
       if let value {
         accepted += 1
+        if let members, case .dictionary(let values) = tree {
+          #expect(Set(members.map(\.name)) == Set(values.keys), "\(document)")
+        }
         #expect(tree != nil, "\(document)")
         let again = try? Codec.decoder.decode(Defaults.Value.self, from: Data(value.bytes))
         #expect(again == tree, "\(document)")
