@@ -1,6 +1,12 @@
+internal import FoundationEssentials
+
 /// Times as people read them: `2026-11-22T00:13:28.5Z` for the seconds since 2001 that are stored.
 package enum ISO8601Time {
   private static let secondsPerDay: Int64 = 86_400
+  /// From the year 1 to 2001. No time since the year 1 is negative.
+  private static let epoch: Decimal = 63_113_904_000
+  /// From the year 1 to the year 10000.
+  private static let end: Decimal = 315_537_897_600
 
   /// The time in UTC and the Gregorian calendar, which ``seconds(of:)`` reads back to the last bit.
   ///
@@ -8,25 +14,20 @@ package enum ISO8601Time {
   /// - Returns: nil for a time before the year 1 or after 9999, and for digits with an exponent.
   package static func text(ofSeconds seconds: some StringProtocol) -> String? {
     let parts = seconds.split(separator: ".", omittingEmptySubsequences: false)
-    guard parts.count <= 2, var whole = Int64(parts[0]) else { return nil }
-    var fraction = parts.count == 2 ? Array(parts[1].utf8) : []
-    guard fraction.allSatisfy(isDigit), parts.count == 1 || !fraction.isEmpty else { return nil }
-    while fraction.last == UInt8(ascii: "0") { fraction.removeLast() }
-    if seconds.hasPrefix("-") {
-      if whole == 0, fraction.isEmpty { return nil }  // minus zero
-      if !fraction.isEmpty {
-        // The fraction of a day's time counts from the second before.
-        guard let complement = complement(of: fraction) else { return nil }
-        (whole, fraction) = (whole - 1, complement)
-      }
-    }
-    guard (-63_113_904_000...252_423_993_599).contains(whole) else { return nil }
-    let (days, time) = floorDivide(whole, by: secondsPerDay)
-    let (year, month, day) = date(daysSince2001: days)
+    guard parts.count <= 2, Int64(parts[0]) != nil,
+      parts.count == 1 || !parts[1].isEmpty && parts[1].utf8.allSatisfy(isDigit),
+      let value = Decimal(string: String(seconds)), value != 0 || !seconds.hasPrefix("-"),
+      value >= -epoch, value + epoch < end
+    else { return nil }
+    let sum = (value + epoch).description.split(separator: ".")
+    guard let whole = Int64(sum[0]) else { return nil }
+    var fraction = sum.count == 2 ? sum[1] : ""
+    while fraction.last == "0" { fraction.removeLast() }
+    let (days, time) = whole.quotientAndRemainder(dividingBy: secondsPerDay)
+    let (year, month, day) = date(days)
     let clock = [time / 3_600, time / 60 % 60, time % 60].map { digits($0, 2) }
-    let end = fraction.isEmpty ? "" : "." + String(decoding: fraction, as: UTF8.self)
     return "\(digits(year, 4))-\(digits(month, 2))-\(digits(day, 2))"
-      + "T\(clock.joined(separator: ":"))\(end)Z"
+      + "T\(clock.joined(separator: ":"))\(fraction.isEmpty ? "" : ".")\(fraction)Z"
   }
 
   /// The seconds since 2001 of a time such as `2026-11-22T00:13:28Z`, with or without a fraction of
@@ -62,15 +63,11 @@ package enum ISO8601Time {
       else { return nil }
       offset = (hours * 3_600 + minutes * 60) * (isAhead ? 1 : -1)
     }
-    guard rest.isEmpty else { return nil }
-    var whole = days * secondsPerDay + hour * 3_600 + minute * 60 + second - offset
-    var sign = ""
-    if whole < 0 {
-      sign = "-"
-      if let complement = complement(of: fraction) { (whole, fraction) = (whole + 1, complement) }
-      whole = -whole
-    }
-    return Double("\(sign)\(whole).\(String(decoding: fraction, as: UTF8.self))0")
+    let whole = days * secondsPerDay + hour * 3_600 + minute * 60 + second - offset
+    guard rest.isEmpty,
+      let fraction = Decimal(string: "0.\(String(decoding: fraction, as: UTF8.self))0")
+    else { return nil }
+    return Double((Decimal(whole) + fraction - epoch).description)
   }
 
   // MARK: Digits
@@ -84,26 +81,15 @@ package enum ISO8601Time {
     return String(repeating: "0", count: max(0, count - text.count)) + text
   }
 
-  /// One minus a fraction, digit by digit; nil if it is zero.
-  private static func complement(of fraction: [UInt8]) -> [UInt8]? {
-    guard let last = fraction.lastIndex(where: { $0 != UInt8(ascii: "0") }) else { return nil }
-    let (zero, nine) = (UInt8(ascii: "0"), UInt8(ascii: "9"))
-    return fraction[..<last].map { zero + (nine - $0) } + [zero + (nine - fraction[last]) + 1]
-  }
-
   // MARK: The calendar
 
-  private static func floorDivide(_ a: Int64, by b: Int64) -> (quotient: Int64, rest: Int64) {
-    let (quotient, rest) = a.quotientAndRemainder(dividingBy: b)
-    return rest < 0 ? (quotient - 1, rest + b) : (quotient, rest)
-  }
+  /// The days from 1 March of the year 0 to 1 January of the year 1.
+  private static let daysBeforeYear1: Int64 = 306
 
-  /// The days from 1 March of the year 0 to 1 January 2001.
-  private static let epoch: Int64 = 730_791
-
-  /// Counts years from March, so that a leap day is the last day of its year.
-  private static func date(daysSince2001: Int64) -> (year: Int64, month: Int64, day: Int64) {
-    let (era, dayOfEra) = floorDivide(daysSince2001 + epoch, by: 146_097)
+  /// The date that is this many days after 1 January of the year 1. Counts years from March, so
+  /// that a leap day is the last day of its year.
+  private static func date(_ days: Int64) -> (year: Int64, month: Int64, day: Int64) {
+    let (era, dayOfEra) = (days + daysBeforeYear1).quotientAndRemainder(dividingBy: 146_097)
     let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
     let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
     let month = (5 * dayOfYear + 2) / 153
@@ -114,15 +100,14 @@ package enum ISO8601Time {
     )
   }
 
-  /// The days since 2001; nil if there is no such day.
+  /// The days since 1 January of the year 1; nil if there is no such day.
   private static func days(_ year: Int64, _ month: Int64, _ day: Int64) -> Int64? {
     guard (1...12).contains(month), (1...31).contains(day), year >= 1 else { return nil }
-    let marchYear = month <= 2 ? year - 1 : year
-    let (era, yearOfEra) = floorDivide(marchYear, by: 400)
+    let (era, yearOfEra) = (month <= 2 ? year - 1 : year).quotientAndRemainder(dividingBy: 400)
     let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
     let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-    let days = era * 146_097 + dayOfEra - epoch
+    let days = era * 146_097 + dayOfEra - daysBeforeYear1
     // 31 February would be a day in March.
-    return date(daysSince2001: days) == (year, month, day) ? days : nil
+    return date(days) == (year, month, day) ? days : nil
   }
 }
