@@ -85,16 +85,6 @@ enum Codec {
       remedy: "Make its encode(to:) encode a value.")
   }
 
-  static func encode<T: Encodable>(
-    _ value: T, with encoder: JSONEncoder
-  ) throws(StorageError) -> Data {
-    do {
-      return try encoder.encode(value)
-    } catch {
-      throw StorageError(encodingError: error, type: T.self)
-    }
-  }
-
   // MARK: Decoding
 
   /// The stored value as a `T`.

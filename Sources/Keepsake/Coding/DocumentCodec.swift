@@ -13,9 +13,13 @@ enum DocumentCodec {
         .encodingFailed, operation: "encode", reason: "nil cannot be stored in a raw file",
         remedy: "Delete the file instead.")
     default:
-      var json = try Codec.encode(value, with: encoder)
-      json.append(UInt8(ascii: "\n"))
-      return json
+      do {
+        var json = try encoder.encode(value)
+        json.append(UInt8(ascii: "\n"))
+        return json
+      } catch {
+        throw StorageError(encodingError: error, type: T.self)
+      }
     }
   }
 

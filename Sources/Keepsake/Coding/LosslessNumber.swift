@@ -1,34 +1,35 @@
 /// A stored number, and its value in other numeric types where no digit is lost.
-struct LosslessNumber {
-  private let stored: StoredValue
-  /// The JSON of a number that fits neither `Int64` nor `Double`; otherwise empty.
-  private let text: String
+enum LosslessNumber {
+  case integer(Int64)
+  case floatingPoint(Double)
+  /// The JSON of a number that fits neither.
+  case text(String)
 
   /// nil if `stored` is not a number.
   init?(_ stored: StoredValue) {
     switch stored {
-    case .int, .double: text = ""
+    case .int(let value): self = .integer(value)
+    case .double(let value): self = .floatingPoint(value)
     case .json(let bytes):
       guard bytes.withUnsafeBytes(JSONScanner.isNumber) else { return nil }
-      text = String(decoding: bytes, as: UTF8.self)
+      self = .text(String(decoding: bytes, as: UTF8.self))
     case .bool, .string, .data, .date: return nil
     }
-    self.stored = stored
   }
 
   func integer<I: FixedWidthInteger>(_ type: I.Type) -> I? {
-    switch stored {
-    case .int(let value): I(exactly: value)
-    case .double(let value): I(exactly: value)
-    default: I(text) ?? double.flatMap { I(exactly: $0) }
+    switch self {
+    case .integer(let value): I(exactly: value)
+    case .floatingPoint(let value): I(exactly: value)
+    case .text(let text): I(text) ?? double.flatMap { I(exactly: $0) }
     }
   }
 
   var double: Double? {
-    switch stored {
-    case .int(let value): return Double(exactly: value)
-    case .double(let value): return value
-    default:
+    switch self {
+    case .integer(let value): return Double(exactly: value)
+    case .floatingPoint(let value): return value
+    case .text(let text):
       // Lossless if the shortest decimal of the Double is the same number as the text.
       guard let value = Double(text), value.isFinite,
         let original = Self.normalized(text), let converted = Self.normalized(value.description),

@@ -6,9 +6,6 @@ extension String {
   init?(utf8 bytes: UnsafeRawBufferPointer) {
     self.init(decoding: bytes, as: UTF8.self)
     // Invalid UTF-8 was repaired with U+FFFD, so the text differs from the bytes.
-    let isValid = utf8.span.bytes.withUnsafeBytes { decoded in
-      decoded.hasSameBytes(as: bytes)
-    }
-    if !isValid { return nil }
+    if !utf8.hasSameBytes(as: bytes) { return nil }
   }
 }

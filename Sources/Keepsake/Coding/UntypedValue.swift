@@ -1,4 +1,5 @@
 internal import FoundationEssentials
+internal import Synchronization
 
 extension Defaults.Value {
   /// nil if the value is nested more than ``maximumDepth`` levels deep.
@@ -117,19 +118,14 @@ extension Defaults.Value: Codable {
   /// In a binary property list a list can contain itself, or the same list many times. Where it
   /// does not, every value takes at least one byte, so there are at most as many values as bytes.
   fileprivate final class Budget: Sendable {
-    private let remainingValues: Locked<Int>
+    private let remainingValues: Atomic<Int>
 
-    init(_ count: Int) { remainingValues = Locked(count) }
+    init(_ count: Int) { remainingValues = Atomic(count) }
 
     func spend(atDepth depth: Int) throws {
-      let isWithinBudget = remainingValues.withLock { count in
-        count -= 1
-        return count >= 0
-      }
-      guard isWithinBudget, depth <= maximumDepth else { throw BudgetExceeded() }
+      let rest = remainingValues.subtract(1, ordering: .relaxed).newValue
+      guard rest >= 0, depth <= maximumDepth else { throw Unreadable() }
     }
-
-    private struct BudgetExceeded: Error {}
   }
 
   /// How deeply containers can be nested in a property list.
