@@ -38,13 +38,22 @@ extension DiskCache.Store {
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       let source = try File(DirectoryFinder.path(of: file, operation: "set"), .read)
-      let options = WriteOptions(expiry, isDurable: durable)
-      guard let options else { return try remove(key) }
+      // Nothing need be copied for an entry that has expired already.
+      if WriteOptions(expiry, isDurable: durable) == nil { return try remove(key) }
       let writer = try engine.startWriting(key)
       try writer.append(contentsOf: source)
-      try writer.finish(options) { commit throws(StorageError) in
-        try invalidateFetch(of: key, after: commit)
-      }
+      try finish(writer, key, expiry, durable: durable)
+    }
+  }
+
+  /// Stores what was written in pieces.
+  private func finish(
+    _ writer: any CacheWriter, _ key: String, _ expiry: DiskCache.Expiry, durable: Bool
+  ) throws(StorageError) {
+    let options = WriteOptions(expiry, isDurable: durable)
+    guard let options else { return try remove(key) }
+    try writer.finish(options) { commit throws(StorageError) in
+      try invalidateFetch(of: key, after: commit)
     }
   }
 
@@ -91,11 +100,7 @@ extension DiskCache.Store {
     }
     try await perform { store in
       try store.withContext("set", key) { () throws(StorageError) in
-        let options = WriteOptions(expiry, isDurable: durable)
-        guard let options else { return try store.remove(key) }
-        try writer.finish(options) { commit throws(StorageError) in
-          try store.invalidateFetch(of: key, after: commit)
-        }
+        try store.finish(writer, key, expiry, durable: durable)
       }
     }
   }

@@ -187,14 +187,13 @@ extension DiskCache.Store {
       throw error
     }
     backoff.noteSuccess(key)
-    let author = ChangeAuthor.producer(turn?.production)
-    return try await keep(result, call, key, policy, old, by: author)
+    return try await keep(result, call, key, policy, old, by: turn?.production)
   }
 
   /// Stores what a producer has returned, and shares it with the calls that wait.
   private func keep<T: Codable>(
     _ result: DiskCache.FetchResult<T>, _ call: InFlightFetches.Call, _ key: String,
-    _ policy: FetchPolicy, _ old: CachedEntry?, by author: ChangeAuthor,
+    _ policy: FetchPolicy, _ old: CachedEntry?, by production: SharedProduction?,
     isolation: isolated (any Actor)? = #isolation
   ) async throws -> DiskCache.CachedValue<T>? {
     let fetches = InFlightFetches.shared
@@ -214,11 +213,11 @@ extension DiskCache.Store {
         return produced
       }
       await store(key, call) { store, hook throws(StorageError) in
-        guard let stored else { return try store.engine.remove(key, by: author, hook: hook) }
+        guard let stored else { return try store.engine.remove(key, by: production, hook: hook) }
         try EntryDetails.check(tags, path: store.directoryPath)
         try store.write(
           stored, forKey: key, expiry, EntryDetails(kept: policy.kept, tags: tags),
-          durable: false, by: author, hook: hook)
+          durable: false, by: production, hook: hook)
       }
       if let stored {
         found = .fresh(CachedEntry(payload: Payload(stored), created: now, tags: tags))
@@ -235,13 +234,15 @@ extension DiskCache.Store {
       let entry = CachedEntry(payload: old.payload, created: now, tags: tags ?? old.tags)
       await store(key, call) { store, hook throws(StorageError) in
         try store.renew(
-          old, key, expiry, kept: policy.kept, tags: entry.tags, by: author, hook: hook)
+          old, key, expiry, kept: policy.kept, tags: entry.tags, by: production, hook: hook)
       }
       found = .fresh(entry)
     case .gone:
       await store(key, call) { store, hook throws(StorageError) in
-        let options = policy.nilExpiry.flatMap { WriteOptions($0, isDurable: false, by: author) }
-        guard let options else { return try store.engine.remove(key, by: author, hook: hook) }
+        let options = policy.nilExpiry.flatMap {
+          WriteOptions($0, isDurable: false, by: production)
+        }
+        guard let options else { return try store.engine.remove(key, by: production, hook: hook) }
         try store.engine.writeNoValue(forKey: key, options, hook: hook)
       }
     }
@@ -355,12 +356,12 @@ extension DiskCache.Store {
   /// Stores a value again that has not changed, without writing it if its entry is still there.
   private func renew(
     _ entry: CachedEntry, _ key: String, _ expiry: DiskCache.Expiry, kept: Int64,
-    tags: [String: String], by author: ChangeAuthor, hook: CommitHook
+    tags: [String: String], by production: SharedProduction?, hook: CommitHook
   ) throws(StorageError) {
     try EntryDetails.check(tags, path: directoryPath)
     let details = EntryDetails(kept: kept, tags: tags)
-    guard let options = WriteOptions(expiry, details, isDurable: false, by: author) else {
-      return try engine.remove(key, by: author, hook: hook)
+    guard let options = WriteOptions(expiry, details, isDurable: false, by: production) else {
+      return try engine.remove(key, by: production, hook: hook)
     }
     do throws(StorageError) {
       if try engine.renew(entry, forKey: key, options, hook: hook) { return }

@@ -332,10 +332,11 @@ extension DiskCache.Store {
 
   func write(
     _ value: StoredValue, forKey key: String, _ expiry: DiskCache.Expiry,
-    _ details: EntryDetails?, durable: Bool, by author: ChangeAuthor = .caller, hook: CommitHook
+    _ details: EntryDetails?, durable: Bool, by production: SharedProduction? = nil,
+    hook: CommitHook
   ) throws(StorageError) {
-    let options = WriteOptions(expiry, details, isDurable: durable, by: author)
-    guard let options else { return try engine.remove(key, by: author, hook: hook) }
+    let options = WriteOptions(expiry, details, isDurable: durable, by: production)
+    guard let options else { return try engine.remove(key, by: production, hook: hook) }
     try engine.write(Payload(value), forKey: key, options, hook: hook)
   }
 

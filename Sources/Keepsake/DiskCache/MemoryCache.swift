@@ -191,7 +191,9 @@ final class MemoryCache: CacheEngine {
 
   func startWriting(_ key: String) -> any CacheWriter { MemoryWriter(self, key) }
 
-  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError) {
+  func remove(_ key: String, by production: SharedProduction?, hook: CommitHook)
+    throws(StorageError)
+  {
     try state.withLock { state throws(StorageError) in
       try hook { () throws(StorageError) in _ = state.remove(Array(key.utf8)) }
     }

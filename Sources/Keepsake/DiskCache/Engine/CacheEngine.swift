@@ -43,7 +43,9 @@ package protocol CacheEngine: AnyObject, Sendable {
     _ stale: CachedEntry, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) -> Bool
 
-  func remove(_ key: String, by author: ChangeAuthor, hook: CommitHook) throws(StorageError)
+  func remove(
+    _ key: String, by production: SharedProduction?, hook: CommitHook
+  ) throws(StorageError)
   /// Returns the number of entries that were removed.
   func removeExpired() throws(StorageError) -> Int
   func removeAll() throws(StorageError)
@@ -58,6 +60,6 @@ extension CacheEngine {
   package func makeTurn(_ key: String) -> (any FetchTurn)? { nil }
 
   package func remove(_ key: String, hook: CommitHook) throws(StorageError) {
-    try remove(key, by: .caller, hook: hook)
+    try remove(key, by: nil, hook: hook)
   }
 }

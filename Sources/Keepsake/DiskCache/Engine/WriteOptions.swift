@@ -4,18 +4,19 @@ package struct WriteOptions: Sendable {
   /// Whether the entry must survive a power cut once it is stored.
   package let isDurable: Bool
   package let details: EntryDetails?
-  package let author: ChangeAuthor
+  /// nil for a change that no fetch of a shared cache makes.
+  package let production: SharedProduction?
   /// Asked while the key is locked: if false, nothing is stored. nil for true.
   let condition: (@Sendable () -> Bool)?
 
   package init(
     expiry: StoredExpiry, details: EntryDetails? = nil, isDurable: Bool,
-    by author: ChangeAuthor = .caller, if condition: (@Sendable () -> Bool)? = nil
+    by production: SharedProduction? = nil, if condition: (@Sendable () -> Bool)? = nil
   ) {
     self.expiry = expiry
     self.details = details
     self.isDurable = isDurable
-    self.author = author
+    self.production = production
     self.condition = condition
   }
 
@@ -24,13 +25,13 @@ package struct WriteOptions: Sendable {
   /// nil if the entry would expire at once and not be kept.
   init?(
     _ expiry: DiskCache.Expiry, _ details: EntryDetails? = nil, isDurable: Bool,
-    by author: ChangeAuthor = .caller
+    by production: SharedProduction? = nil
   ) {
     let now = WallClock.now
     if let expiry = StoredExpiry(expiry, now: now) {
-      self.init(expiry: expiry, details: details, isDurable: isDurable, by: author)
+      self.init(expiry: expiry, details: details, isDurable: isDurable, by: production)
     } else if let details, details.kept > 0 {
-      self.init(expiry: .at(now), details: details, isDurable: isDurable, by: author)
+      self.init(expiry: .at(now), details: details, isDurable: isDurable, by: production)
     } else {
       return nil
     }

@@ -356,7 +356,7 @@ package final class FileCache: CacheEngine {
   }
 
   package func remove(
-    _ key: String, by author: ChangeAuthor, hook: CommitHook
+    _ key: String, by production: SharedProduction?, hook: CommitHook
   ) throws(StorageError) {
     try remove(key, if: { true }, hook: hook)
   }

@@ -55,8 +55,8 @@ extension TieredCache {
   ) throws(StorageError) {
     try files.requireKey(key)
     followOnce()
-    let production = options.author.production
-    if case .producer = options.author, production?.lease == nil {
+    let production = options.production
+    if let production, production.lease == nil {
       return try storeProduced(key, production, options, write: write)
     }
     let (shared, bytes) = payload.withUnsafeBytes { payload in
@@ -91,7 +91,7 @@ extension TieredCache {
         // Only the reply is lost. The server may have refused to store the value.
         number = told.number
         isShared = false
-      } else if production != nil {
+      } else if let production {
         return try storeProduced(key, production, options, write: write)
       } else {
         withKnown { $0.noteUnsent(.entry(shared.version), key) }
@@ -120,25 +120,23 @@ extension TieredCache {
   /// Stores a value that was produced on this machine alone, unless the key was changed since the
   /// producer began.
   private func storeProduced(
-    _ key: String, _ production: SharedProduction?, _ options: WriteOptions,
+    _ key: String, _ production: SharedProduction, _ options: WriteOptions,
     write: (WriteOptions) throws(StorageError) -> Void
   ) throws(StorageError) {
-    let began = production?.began ?? withKnown { $0.now() }
     try write(
       options.with(nil) {
-        self.withKnown { $0.noteProduced(.entry(nil), key, since: began) }
+        self.withKnown { $0.noteProduced(.entry(nil), key, since: production.began) }
       })
   }
 
   // MARK: Removing
 
   func remove(
-    _ key: String, by author: ChangeAuthor, hook: CommitHook
+    _ key: String, by production: SharedProduction?, hook: CommitHook
   ) throws(StorageError) {
     try files.requireKey(key)
     followOnce()
-    let production = author.production
-    if case .producer = author, production?.lease == nil {
+    if let production, production.lease == nil {
       return try removeProduced(key, production, hook: hook)
     }
     let call = withKnown { $0.begin(key) }
@@ -153,7 +151,7 @@ extension TieredCache {
       failure = reply.failure
       withKnown { _ = $0.noteChange(.nothing, reply.number, call) }
     } catch {
-      if production != nil {
+      if let production {
         noteFailure(error, of: "remove", key)
         return try removeProduced(key, production, hook: hook)
       }
@@ -174,11 +172,10 @@ extension TieredCache {
 
   /// Removes an entry because a producer of this machine alone has found that there is no value.
   private func removeProduced(
-    _ key: String, _ production: SharedProduction?, hook: CommitHook
+    _ key: String, _ production: SharedProduction, hook: CommitHook
   ) throws(StorageError) {
-    let began = production?.began ?? withKnown { $0.now() }
     try files.remove(
-      key, if: { [self] in withKnown { $0.noteProduced(.nothing, key, since: began) } },
+      key, if: { [self] in withKnown { $0.noteProduced(.nothing, key, since: production.began) } },
       hook: hook)
   }
 
@@ -202,13 +199,6 @@ extension TieredCache {
   }
 }
 
-extension ChangeAuthor {
-  fileprivate var production: SharedProduction? {
-    if case .producer(let production) = self { return production }
-    return nil
-  }
-}
-
 extension WriteOptions {
   /// The same for an entry of this version.
   fileprivate func with(
@@ -217,7 +207,7 @@ extension WriteOptions {
     let details = EntryDetails(
       kept: details?.kept ?? 0, tags: details?.tags ?? [:], version: version)
     return WriteOptions(
-      expiry: expiry, details: details, isDurable: isDurable, by: author, if: condition)
+      expiry: expiry, details: details, isDurable: isDurable, by: production, if: condition)
   }
 }
 

@@ -1,12 +1,7 @@
-/// The author of a change to an entry. Only a cache that machines share tells authors apart.
-package enum ChangeAuthor: Sendable {
-  /// A call that sets or removes the entry: from now on no machine may use the old one.
-  case caller
-  /// A fetch; nil in a cache of one machine.
-  case producer(SharedProduction?)
-}
-
-/// A producer that runs for a cache that machines share.
+/// A producer that runs for a cache that machines share, and makes a change of an entry.
+///
+/// A change without one is that of a call which sets or removes the entry: from then on no machine
+/// may use the old one.
 package struct SharedProduction: Sendable {
   /// nil to store the value on this machine alone.
   package let lease: CacheLease?
