@@ -55,7 +55,8 @@ let package = Package(
     .executableTarget(name: "keepsake-pages", dependencies: ["Keepsake"], path: "Examples/pages"),
     .executableTarget(
       name: "keepsake-shop", dependencies: ["Keepsake", "KeepsakeValkey"], path: "Examples/shop"),
-    .executableTarget(name: "keepsakectl", dependencies: ["Keepsake", "KeepsakeValkey"]),
+    .executableTarget(
+      name: "keepsakectl", dependencies: ["Keepsake", "KeepsakeLibc", "KeepsakeValkey"]),
     // A second process for the tests, which reads and writes on request.
     .executableTarget(name: "keepsake-peer", dependencies: ["Keepsake"], path: "Tests/Peer"),
     // Used by both test targets. A test target itself, because release builds of the package leave

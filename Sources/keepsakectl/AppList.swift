@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 /// The apps that have stored something, found by the names of their directories. A process can open
 /// the stores of one app only.

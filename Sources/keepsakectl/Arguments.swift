@@ -1,11 +1,6 @@
 import Keepsake
+import KeepsakeLibc
 import KeepsakeValkey
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
 
 /// The words of a command line, without the command's name, and its options.
 struct Arguments {

@@ -1,11 +1,6 @@
 import Keepsake
+@preconcurrency import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
 
 extension Doctor {
   /// Examines one app after the other, each in a separate process, because a process can open the

@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 extension Doctor {
   mutating func examineCaches() async throws {

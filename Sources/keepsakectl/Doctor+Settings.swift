@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#endif
+import KeepsakeLibc
 
 extension Doctor {
   mutating func examineSettings() async throws {

@@ -1,13 +1,8 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
+import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
 
 /// Finds problems in an app's files without changing the files.
 ///

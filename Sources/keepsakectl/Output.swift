@@ -1,12 +1,7 @@
 import FoundationEssentials
 import Keepsake
+@preconcurrency import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
 
 /// Writes text for users and JSON for programs.
 enum Output {

@@ -1,10 +1,5 @@
+@preconcurrency import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
 
 /// Shows the progress of long work on standard error, if that is a terminal.
 struct Progress {

@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 /// Asks a person at the terminal, or takes each answer from the next line of the descriptor that
 /// `--passphrase-fd` names.

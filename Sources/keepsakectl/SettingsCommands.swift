@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 /// The commands that begin with `settings`.
 enum SettingsCommands {

@@ -1,8 +1,4 @@
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 /// Aligned rows below headings, cut to the width of the terminal and not cut in a pipe.
 struct Table {

@@ -1,11 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 /// The commands that begin with `vault`. None takes a secret as an argument, which other users
 /// could see. Only `vault show` prints a secret, and `vault add-recovery` a new code.

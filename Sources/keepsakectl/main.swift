@@ -20,12 +20,7 @@
 // server.
 
 import Keepsake
-
-#if canImport(Glibc)
-@preconcurrency import Glibc
-#elseif canImport(Musl)
-@preconcurrency import Musl
-#endif
+import KeepsakeLibc
 
 let status: Int32
 do {
