@@ -92,7 +92,7 @@ struct AppContents: Encodable {
     return rows
   }
 
-  static func show(_ arguments: Arguments) throws -> Int32 {
+  static func show(_ arguments: Arguments) throws {
     let server = try arguments.bootstrapApp()
     let contents = AppContents(of: arguments.app, on: server)
     let rows = contents.rows
@@ -106,6 +106,5 @@ struct AppContents: Encodable {
     } else if !rows.isEmpty {
       try Table.show(["KIND", "NAME", "CONTENTS"], rows)
     }
-    return Diagnostics.status
   }
 }

@@ -14,7 +14,7 @@ enum AppList {
 
   private static let ownName = "keepsakectl"
 
-  static func show(_ arguments: Arguments) throws -> Int32 {
+  static func show(_ arguments: Arguments) throws {
     if !arguments.words.isEmpty { return try AppContents.show(arguments) }
     if arguments.hasOption("server") {
       throw Failure.usage("with --server, list needs the name of an app. Name one.")
@@ -29,7 +29,6 @@ enum AppList {
         ["APP", "SUITES", "SECRETS", "CACHES"],
         found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
     }
-    return Diagnostics.status
   }
 
   /// The names of all apps, sorted.

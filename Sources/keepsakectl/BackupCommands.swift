@@ -6,7 +6,7 @@ import KeepsakeLibc
 ///
 /// The copies are made by the library, under its locks.
 enum BackupCommands {
-  static func backUp(_ arguments: Arguments) throws -> Int32 {
+  static func backUp(_ arguments: Arguments) throws {
     try arguments.bootstrapApp()
     let suites = try Diagnostics.names { try Defaults.shared.suites() }
     let vault = SecureVault.shared
@@ -37,12 +37,11 @@ enum BackupCommands {
     if manifest.hasKeyFile {
       Output.note("The backup has the vault's key file: keep it as safe as the secrets.")
     }
-    return Diagnostics.status
   }
 
   // MARK: Restoring
 
-  static func restore(_ arguments: Arguments) throws -> Int32 {
+  static func restore(_ arguments: Arguments) throws {
     let directory = Folder(URL(filePath: arguments.words[1]))
     let path = try directory.url().path(percentEncoded: false)
     let manifest = try BackupManifest.read(from: directory)
@@ -81,7 +80,6 @@ enum BackupCommands {
       let names = Output.escaped(restored.joined(separator: ", "))
       try Output.write("Restored \(names) of \(Output.escaped(arguments.app)).")
     }
-    return Diagnostics.status
   }
 
   private static func requireNothingToReplace(_ manifest: BackupManifest) throws {

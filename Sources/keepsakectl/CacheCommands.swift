@@ -93,7 +93,7 @@ enum CacheCommands {
     return found
   }
 
-  private static func show(_ entries: [Found], asJSON: Bool) throws -> Int32 {
+  private static func show(_ entries: [Found], asJSON: Bool) throws {
     if asJSON {
       try Output.show(
         json: entries.map { cache, key, entry in
@@ -111,21 +111,20 @@ enum CacheCommands {
           ]
         })
     }
-    return Diagnostics.status
   }
 
-  static func list(_ arguments: Arguments) throws -> Int32 {
+  static func list(_ arguments: Arguments) throws {
     try show(entries(of: try caches(arguments)), asJSON: arguments.hasOption("json"))
   }
 
-  static func expiry(_ arguments: Arguments) throws -> Int32 {
+  static func expiry(_ arguments: Arguments) throws {
     func expiry(_ found: Found) -> Date { found.entry.expires ?? .distantFuture }
     let expiring = entries(of: try caches(arguments)).filter { $0.entry.expires != nil }
     return try show(
       expiring.sorted { expiry($0) < expiry($1) }, asJSON: arguments.hasOption("json"))
   }
 
-  static func sizes(_ arguments: Arguments) throws -> Int32 {
+  static func sizes(_ arguments: Arguments) throws {
     let sizes = try caches(arguments).compactMap { cache in
       Diagnostics.attempt {
         Size(cache: cache.name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
@@ -138,10 +137,9 @@ enum CacheCommands {
         ["CACHE", "ENTRIES", "ON DISK"],
         sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
     }
-    return Diagnostics.status
   }
 
-  static func stats(_ arguments: Arguments) throws -> Int32 {
+  static func stats(_ arguments: Arguments) throws {
     let now = Date()
     let stats = try caches(arguments).compactMap { cache in
       Diagnostics.attempt {
@@ -166,7 +164,6 @@ enum CacheCommands {
           ]
         })
     }
-    return Diagnostics.status
   }
 
   /// An age in its largest unit.
@@ -180,7 +177,7 @@ enum CacheCommands {
     }
   }
 
-  static func sweep(_ arguments: Arguments) throws -> Int32 {
+  static func sweep(_ arguments: Arguments) throws {
     var results: [SweepResult] = []
     Progress.each("Sweeping", try caches(arguments)) { cache in
       let expired = Diagnostics.attempt { try cache.removeExpired() }
@@ -191,10 +188,9 @@ enum CacheCommands {
     } else {
       try Table.show(["CACHE", "EXPIRED"], results.map { [$0.cache, "\($0.expired)"] })
     }
-    return Diagnostics.status
   }
 
-  static func clear(_ arguments: Arguments) throws -> Int32 {
+  static func clear(_ arguments: Arguments) throws {
     let caches = try caches(arguments)
     let names = caches.map(\.name.name).joined(separator: ", ")
     if !arguments.hasOption("yes") {
@@ -213,6 +209,5 @@ enum CacheCommands {
     if !cleared.isEmpty {
       try Output.write("Cleared \(Output.escaped(cleared.joined(separator: ", "))).")
     }
-    return Diagnostics.status
   }
 }

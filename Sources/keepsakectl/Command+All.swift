@@ -2,20 +2,19 @@ extension Command {
   static let all: [Command] = [
     Command(
       name: "list", parameters: "[APP]", summary: "list all apps, or the stores of one app",
-      argumentCount: 0...1, options: ["json", "server=URL"], example: "list com.example.notes",
-      body: AppList.show),
+      options: ["json", "server=URL"], example: "list com.example.notes", body: AppList.show),
     Command(
       name: "settings list", parameters: "APP[/SUITE]", summary: "list keys and values",
-      argumentCount: 1...1, options: ["json", "server=URL"],
-      example: "settings list com.example.notes/team", body: SettingsCommands.list),
+      options: ["json", "server=URL"], example: "settings list com.example.notes/team",
+      body: SettingsCommands.list),
     Command(
       name: "settings get", parameters: "APP[/SUITE] KEY", summary: "print one value as JSON",
-      argumentCount: 2...2, options: ["string", "server=URL"],
+      options: ["string", "server=URL"],
       details: "--string prints a string as it is, without quotes.",
       example: "settings get com.example.notes theme --string", body: SettingsCommands.get),
     Command(
       name: "settings set", parameters: "APP[/SUITE] KEY VALUE", summary: "store a value",
-      argumentCount: 3...3, options: ["string", "server=URL"],
+      options: ["string", "server=URL"],
       details: """
         VALUE is JSON. A word or a number is stored as text if the stored value is
         text, and a word that is not JSON also if nothing is stored. --string stores
@@ -23,26 +22,24 @@ extension Command {
         {"$data": "<Base64>"} and {"$date": "2026-11-22T00:13:28Z"}, or with the
         seconds since 2001.
         """,
-      example: "settings set com.example.notes units imperial",
-      body: SettingsCommands.set),
+      example: "settings set com.example.notes units imperial", body: SettingsCommands.set),
     Command(
       name: "settings delete", parameters: "APP[/SUITE] KEY", summary: "delete a value",
-      argumentCount: 2...2, options: ["server=URL"],
-      example: "settings delete com.example.notes theme", body: SettingsCommands.delete),
+      options: ["server=URL"], example: "settings delete com.example.notes theme",
+      body: SettingsCommands.delete),
     Command(
       name: "settings watch", parameters: "APP[/SUITE]", summary: "print changes until Control-C",
-      argumentCount: 1...1, options: ["json", "server=URL"],
+      options: ["json", "server=URL"],
       details: "--json prints one object a line, with null as the value of a deleted key.",
       example: "settings watch com.example.notes", body: SettingsCommands.watch),
     Command(
       name: "settings export", parameters: "APP[/SUITE]",
-      summary: "print all values as one document", argumentCount: 1...1,
-      options: ["plist", "server=URL"],
+      summary: "print all values as one document", options: ["plist", "server=URL"],
       details: "The document is JSON, or with --plist a property list.",
       example: "settings export com.example.notes > notes.json", body: SettingsCommands.export),
     Command(
       name: "settings import", parameters: "APP[/SUITE] [FILE]",
-      summary: "store the values of a document", argumentCount: 1...2,
+      summary: "store the values of a document",
       options: ["only=KEYS", "except=KEYS", "skip-invalid", "server=URL"],
       details: """
         The document is JSON or a property list, and read from standard input if no
@@ -55,7 +52,7 @@ extension Command {
       body: SettingsCommands.import),
     Command(
       name: "vault list", parameters: "APP[/SERVICE]",
-      summary: "list services and keys, but no values", argumentCount: 1...1,
+      summary: "list services and keys, but no values",
       options: ["json", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         --remember lets the next commands, and other programs of this login, open the
@@ -67,7 +64,7 @@ extension Command {
       example: "vault list com.example.notes", body: VaultCommands.list),
     Command(
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
-      argumentCount: 2...2, options: ["reveal", "remember", "passphrase-fd=N", "server=URL"],
+      options: ["reveal", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         Prints the secret only if standard output is a terminal. --reveal prints it
         in any case, byte by byte and without a newline.
@@ -75,7 +72,6 @@ extension Command {
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
       name: "vault set", parameters: "APP[/SERVICE] KEY", summary: "store a secret",
-      argumentCount: 2...2,
       options: ["bytes", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         Asks for the secret and does not show it, or takes it from standard input if
@@ -86,7 +82,7 @@ extension Command {
       body: VaultCommands.set),
     Command(
       name: "vault protect", parameters: "APP", summary: "protect the vault with a passphrase",
-      argumentCount: 1...1, options: ["key-file", "remember", "passphrase-fd=N", "server=URL"],
+      options: ["key-file", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         --key-file protects it with a key file, so that it opens without a prompt.
         Creates the vault if there is none. Recovery codes and passphrases end: add new
@@ -96,11 +92,11 @@ extension Command {
       example: "vault protect com.example.notes", body: VaultCommands.protect),
     Command(
       name: "vault rotate", parameters: "APP", summary: "encrypt all secrets with a new key",
-      argumentCount: 1...1, options: ["remember", "passphrase-fd=N", "server=URL"],
+      options: ["remember", "passphrase-fd=N", "server=URL"],
       example: "vault rotate com.example.notes", body: VaultCommands.rotate),
     Command(
       name: "vault unlock-methods", parameters: "APP", summary: "list what opens the vault",
-      argumentCount: 1...1, options: ["json", "server=URL"],
+      options: ["json", "server=URL"],
       details: """
         The first is what protects the vault; the others were added for
         recovery. The list needs no key and shows no secret.
@@ -108,7 +104,7 @@ extension Command {
       example: "vault unlock-methods com.example.notes", body: VaultCommands.unlockMethods),
     Command(
       name: "vault add-recovery", parameters: "APP", summary: "add a recovery code",
-      argumentCount: 1...1, options: ["passphrase", "remember", "passphrase-fd=N", "server=URL"],
+      options: ["passphrase", "remember", "passphrase-fd=N", "server=URL"],
       details: """
         Prints a new code that opens the vault if its passphrase is forgotten or its
         key is lost. It is shown only once, and only on a terminal. --passphrase asks
@@ -117,8 +113,7 @@ extension Command {
         """,
       example: "vault add-recovery com.example.notes", body: VaultCommands.addRecovery),
     Command(
-      name: "vault remove-recovery", parameters: "APP [ID]",
-      summary: "remove one recovery, or all", argumentCount: 1...2,
+      name: "vault remove-recovery", parameters: "APP [ID]", summary: "remove one recovery, or all",
       options: ["remember", "passphrase-fd=N", "server=URL"],
       details: """
         `vault unlock-methods` shows the ID. What is removed still opens older copies of the
@@ -129,41 +124,36 @@ extension Command {
       body: VaultCommands.removeRecovery),
     Command(
       name: "vault lock", parameters: "APP", summary: "forget a remembered key",
-      argumentCount: 1...1, options: ["server=URL"],
-      details: "Programs that have opened the vault already keep it open.",
+      options: ["server=URL"], details: "Programs that have opened the vault already keep it open.",
       example: "vault lock com.example.notes", body: VaultCommands.lock),
     Command(
       name: "vault delete", parameters: "APP[/SERVICE] KEY", summary: "delete a secret",
-      argumentCount: 2...2, options: ["remember", "passphrase-fd=N", "server=URL"],
+      options: ["remember", "passphrase-fd=N", "server=URL"],
       example: "vault delete com.example.notes pin", body: VaultCommands.delete),
     Command(
       name: "cache list", parameters: "APP[/CACHE]", summary: "list entries by key",
-      argumentCount: 1...1, options: ["json"], example: "cache list com.example.notes/Images",
-      body: CacheCommands.list),
+      options: ["json"], example: "cache list com.example.notes/Images", body: CacheCommands.list),
     Command(
       name: "cache sizes", parameters: "APP[/CACHE]", summary: "show the disk space of each cache",
-      argumentCount: 1...1, options: ["json"], example: "cache sizes com.example.notes",
-      body: CacheCommands.sizes),
+      options: ["json"], example: "cache sizes com.example.notes", body: CacheCommands.sizes),
     Command(
       name: "cache expiry", parameters: "APP[/CACHE]",
-      summary: "list entries that expire, soonest first", argumentCount: 1...1, options: ["json"],
+      summary: "list entries that expire, soonest first", options: ["json"],
       example: "cache expiry com.example.notes", body: CacheCommands.expiry),
     Command(
       name: "cache stats", parameters: "APP[/CACHE]",
-      summary: "show sizes, ages, and when entries expire", argumentCount: 1...1,
-      options: ["json"], example: "cache stats com.example.notes", body: CacheCommands.stats),
+      summary: "show sizes, ages, and when entries expire", options: ["json"],
+      example: "cache stats com.example.notes", body: CacheCommands.stats),
     Command(
       name: "cache sweep", parameters: "APP[/CACHE]", summary: "delete expired entries",
-      argumentCount: 1...1, options: ["json"], example: "cache sweep com.example.notes",
-      body: CacheCommands.sweep),
+      options: ["json"], example: "cache sweep com.example.notes", body: CacheCommands.sweep),
     Command(
       name: "cache clear", parameters: "APP[/CACHE]",
-      summary: "delete all entries after confirmation", argumentCount: 1...1, options: ["yes"],
+      summary: "delete all entries after confirmation", options: ["yes"],
       details: "--yes does not ask for confirmation.",
       example: "cache clear com.example.notes/Images", body: CacheCommands.clear),
     Command(
-      name: "backup", parameters: "APP DIRECTORY",
-      summary: "back up settings and secrets", argumentCount: 2...2,
+      name: "backup", parameters: "APP DIRECTORY", summary: "back up settings and secrets",
       options: ["without-key"],
       details: """
         Each suite, and the vault with its keys, is copied as it is at one moment,
@@ -176,8 +166,7 @@ extension Command {
         """,
       example: "backup com.example.notes /media/backup/notes", body: BackupCommands.backUp),
     Command(
-      name: "restore", parameters: "APP DIRECTORY",
-      summary: "restore a backup", argumentCount: 2...2,
+      name: "restore", parameters: "APP DIRECTORY", summary: "restore a backup",
       options: ["replace"],
       details: """
         Checks the whole backup first, then replaces each suite and the vault at one
@@ -188,8 +177,7 @@ extension Command {
       example: "restore com.example.notes /media/backup/notes", body: BackupCommands.restore),
     Command(
       name: "push", parameters: "APP[/SUITE] --server=URL",
-      summary: "store again what a server has lost",
-      argumentCount: 1...1, options: ["vault", "server=URL"],
+      summary: "store again what a server has lost", options: ["vault", "server=URL"],
       details: """
         Takes the settings that were last known on this machine, from the cache
         directory of the app, and replaces what is on the server with them. All
@@ -202,8 +190,7 @@ extension Command {
       body: ServerCommands.push),
     Command(
       name: "adopt", parameters: "APP[/SUITE] --server=URL",
-      summary: "give up what a server has lost",
-      argumentCount: 1...1, options: ["vault", "server=URL"],
+      summary: "give up what a server has lost", options: ["vault", "server=URL"],
       details: """
         Gives up the settings that were last known on this machine, for those that the
         server has now, or for none. All programs of the app that knew the same
@@ -215,7 +202,6 @@ extension Command {
       body: ServerCommands.adopt),
     Command(
       name: "completions", parameters: "SHELL", summary: "print completions for a shell",
-      argumentCount: 1...1,
       details: """
         Add this line to ~/.bashrc, or to ~/.zshrc with zsh:
         eval "$(keepsakectl completions bash)"
@@ -225,7 +211,7 @@ extension Command {
       example: "completions bash", body: Completions.show),
     Command(
       name: "doctor", parameters: "[APP]", summary: "find problems in the files of apps",
-      argumentCount: 0...1, options: ["json", "free=BYTES", "passphrase-fd=N", "server=URL"],
+      options: ["json", "free=BYTES", "passphrase-fd=N", "server=URL"],
       details: """
         Without APP, checks all apps, one after the other.
         Reads copies of settings and caches and opens every secret. Changes nothing,

@@ -4,41 +4,42 @@ struct Command: Sendable {
   /// The arguments as the usage shows them, and the options that are needed.
   let parameters: String
   let summary: String
-  /// How many arguments there may be.
-  let argumentCount: ClosedRange<Int>
   /// The options without their dashes; `free=BYTES` takes a value.
   var options: [String] = []
   var details = ""
   /// The command line of an example, without the program's name.
   let example: String
-  /// Does the work and returns the exit code.
-  let body: @Sendable (Arguments) async throws -> Int32
+  let body: @Sendable (Arguments) async throws -> Void
 
   var usage: String {
     let optional = options.filter { !parameters.contains("--\($0)") }
     return (["keepsakectl", name, parameters] + optional.map { "[--\($0)]" }).joined(separator: " ")
   }
 
-  static func run(_ words: some Sequence<String>) async throws -> Int32 {
+  /// How many arguments there may be. Those in brackets are optional.
+  private var argumentCount: ClosedRange<Int> {
+    let arguments = parameters.split(separator: " ").filter { !$0.hasPrefix("--") }
+    return arguments.count { !$0.hasPrefix("[") }...arguments.count
+  }
+
+  static func run(_ words: some Sequence<String>) async throws {
     let words = Array(words)
     if words.first == Completions.command {
       return try Completions.complete(Array(words.dropFirst()))
     }
     var arguments = Arguments(words)
     if arguments.words.isEmpty, arguments.hasOption("version") {
-      try Output.write("keepsakectl \(version)")
-      return 0
+      return try Output.write("keepsakectl \(version)")
     }
     let isHelpCommand = arguments.words.first == "help"
     if isHelpCommand { arguments.removeFirst(1) }
     if isHelpCommand || arguments.hasOption("help") {
-      try Help.show(for: arguments.words)
-      return 0
+      return try Help.show(for: arguments.words)
     }
     guard let command = named(arguments.words) else { throw unknownCommand(arguments.words) }
     arguments.removeFirst(command.name.split(separator: " ").count)
     try command.validate(arguments)
-    return try await command.body(arguments)
+    try await command.body(arguments)
   }
 
   /// The newest version in CHANGELOG.md.

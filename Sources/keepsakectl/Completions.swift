@@ -8,7 +8,7 @@ enum Completions {
   /// The hidden command that prints the candidates, one in each line.
   static let command = "__complete"
 
-  static func show(_ arguments: Arguments) throws -> Int32 {
+  static func show(_ arguments: Arguments) throws {
     switch arguments.words[0] {
     case "bash": try Output.write(script)
     case "zsh": try Output.write(zshPreparation + script)
@@ -16,7 +16,6 @@ enum Completions {
     default:
       throw Failure.usage("there are completions for \(shells.joined(separator: ", ")) only.")
     }
-    return 0
   }
 
   /// Loads the functions of zsh that the script needs, unless `~/.zshrc` has done so.
@@ -55,13 +54,14 @@ enum Completions {
   // MARK: Candidates
 
   /// Prints what the last of the words can become.
-  static func complete(_ words: [String]) throws -> Int32 {
+  static func complete(_ words: [String]) throws {
     let word = words.last ?? ""
     for candidate in try candidates(for: word, after: Array(words.dropLast()))
     where candidate.hasPrefix(word) && !candidate.contains("\n") {
       try Output.write(candidate)
     }
-    return 0
+    // An app whose stores cannot be read has no candidates.
+    Diagnostics.status = 0
   }
 
   private static func candidates(for word: String, after words: [String]) throws -> [String] {

@@ -4,8 +4,8 @@ import Synchronization
 /// Collects failures that do not keep a command from doing the rest of its work.
 enum Diagnostics {
   private struct State {
-    var isCollecting = false
-    var errors: [StorageError] = []
+    /// nil while errors are printed.
+    var collected: [StorageError]?
     var status: Int32 = 0
   }
 
@@ -16,11 +16,8 @@ enum Diagnostics {
   static func startReporting() { StorageSystem.onFailure = { receive($0) } }
 
   private static func receive(_ error: StorageError) {
-    let isCollecting = state.withLock { state in
-      if state.isCollecting { state.errors.append(error) }
-      return state.isCollecting
-    }
-    if !isCollecting { report(error) }
+    let isCollected = state.withLock { $0.collected?.append(error) != nil }
+    if !isCollected { report(error) }
   }
 
   /// Prints an error and returns its exit code.
@@ -47,8 +44,11 @@ enum Diagnostics {
     return failure.status
   }
 
-  /// The exit code of the first error that was reported, or 0.
-  static var status: Int32 { state.withLock { $0.status } }
+  /// The exit code: that of the first error that was reported, unless the command sets another.
+  static var status: Int32 {
+    get { state.withLock { $0.status } }
+    set { state.withLock { $0.status = newValue } }
+  }
 
   /// The value of `body`, or nil after reporting the error that it throws.
   static func attempt<R>(_ body: () throws -> R) -> R? {
@@ -62,20 +62,10 @@ enum Diagnostics {
 
   /// The value of `body`, and the errors that the library reported in the meantime.
   static func collectingErrors<R>(_ body: () throws -> R) rethrows -> (R, [StorageError]) {
-    state.withLock { $0.isCollecting = true }
-    func stopCollecting() -> [StorageError] {
-      state.withLock { state in
-        defer { (state.isCollecting, state.errors) = (false, []) }
-        return state.errors
-      }
-    }
-    do {
-      let value = try body()
-      return (value, stopCollecting())
-    } catch {
-      _ = stopCollecting()
-      throw error
-    }
+    state.withLock { $0.collected = [] }
+    defer { state.withLock { $0.collected = nil } }
+    let value = try body()
+    return (value, state.withLock { $0.collected.take() ?? [] })
   }
 
   /// The names that a facade or a store lists.

@@ -10,7 +10,7 @@ extension Doctor {
     private static let child = Atomic<pid_t>(0)
     private static let receivedSignal = Atomic<Int32>(0)
 
-    static func examine(_ arguments: Arguments) throws -> Int32 {
+    static func examine(_ arguments: Arguments) throws {
       let names = try AppList.names()
       let isJSON = arguments.hasOption("json")
       if names.isEmpty, !isJSON { Output.note("No app has stored anything here.") }
@@ -24,20 +24,21 @@ extension Doctor {
         }
       }
       let options = arguments.options.map { $1.isEmpty ? $0 : "\($0)=\($1)" }
-      var status = Diagnostics.status
       if isJSON { try Output.write("[") }
       for (index, name) in names.enumerated() {
         if isJSON, index > 0 { try Output.write(",") }
         try Output.flush()
         let result = try run(["doctor"] + options + ["--", name])
         let signal = receivedSignal.load(ordering: .relaxed)
-        if signal != 0 { return 128 + signal }
+        if signal != 0 {
+          Diagnostics.status = 128 + signal
+          return
+        }
         // An app that cannot be examined prints only an error.
         if isJSON, result > 1 { try Output.write("null") }
-        if status == 0 { status = result }
+        if Diagnostics.status == 0 { Diagnostics.status = result }
       }
       if isJSON { try Output.write("]") }
-      return status
     }
 
     /// Runs this program with other arguments; its exit code.

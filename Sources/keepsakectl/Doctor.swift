@@ -25,7 +25,7 @@ struct Doctor: Sendable {
   private(set) var vault: Folder?
   private(set) var caches: Folder?
 
-  static func run(_ arguments: Arguments) async throws -> Int32 {
+  static func run(_ arguments: Arguments) async throws {
     guard let minimum = Int(arguments.options["--free"] ?? "100000000"), minimum >= 0 else {
       throw Failure.usage("--free takes a number of bytes, such as --free=100000000.")
     }
@@ -50,11 +50,11 @@ struct Doctor: Sendable {
     do {
       let doctor = try await examination.value
       try doctor.show(asJSON: arguments.hasOption("json"))
-      return doctor.report.findings.isEmpty ? 0 : 1
+      Diagnostics.status = doctor.report.findings.isEmpty ? 0 : 1
     } catch {
       let number = receivedSignal.load(ordering: .relaxed)
       if number == 0 { throw error }
-      return 128 + number
+      Diagnostics.status = 128 + number
     }
   }
 

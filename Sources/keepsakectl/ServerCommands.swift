@@ -4,11 +4,11 @@ import KeepsakeValkey
 /// The commands `push` and `adopt`, which decide for all programs of an app what is to become of
 /// settings or secrets that a server has lost.
 enum ServerCommands {
-  static func push(_ arguments: Arguments) throws -> Int32 {
+  static func push(_ arguments: Arguments) throws {
     try decide(arguments, "was stored again") { try $0.push($1, app: $2) }
   }
 
-  static func adopt(_ arguments: Arguments) throws -> Int32 {
+  static func adopt(_ arguments: Arguments) throws {
     try decide(arguments, "was given up for what the server has") { try $0.adopt($1, app: $2) }
   }
 
@@ -16,7 +16,7 @@ enum ServerCommands {
   private static func decide(
     _ arguments: Arguments, _ result: String,
     _ decision: (ValkeyBacking, ValkeyBacking.Store, String) throws -> Bool
-  ) throws -> Int32 {
+  ) throws {
     let isVault = arguments.hasOption("vault")
     if isVault, arguments.storeName != nil {
       throw Failure.usage("--vault is about all secrets. Leave out the slash and what follows.")
@@ -36,6 +36,5 @@ enum ServerCommands {
         isDecided
           ? "\(server.address): \(name) \(result)."
           : "\(server.address): \(name) is not lost. Nothing was changed."))
-    return Diagnostics.status
   }
 }

@@ -30,17 +30,16 @@ enum SettingsCommands {
     .missing("setting", for: arguments, listCommand: "settings list")
   }
 
-  static func list(_ arguments: Arguments) throws -> Int32 {
+  static func list(_ arguments: Arguments) throws {
     let store = try existingSuite(arguments)
     if arguments.hasOption("json") {
       try Output.show(json: String(try JSONValues.document(of: store).dropLast()))
     } else {
       try Table.show(["KEY", "VALUE"], try JSONValues.all(of: store).map { [$0.key, $0.json] })
     }
-    return Diagnostics.status
   }
 
-  static func get(_ arguments: Arguments) throws -> Int32 {
+  static func get(_ arguments: Arguments) throws {
     let store = try existingSuite(arguments)
     let key = arguments.words[1]
     if arguments.hasOption("string") {
@@ -50,10 +49,9 @@ enum SettingsCommands {
       guard let json = try JSONValues.value(of: key, in: store) else { throw missing(arguments) }
       try Output.show(json: json)
     }
-    return Diagnostics.status
   }
 
-  static func set(_ arguments: Arguments) throws -> Int32 {
+  static func set(_ arguments: Arguments) throws {
     let (key, value) = (arguments.words[1], arguments.words[2])
     if JSONValues.isNull(value), !arguments.hasOption("string") {
       throw Failure(
@@ -74,7 +72,6 @@ enum SettingsCommands {
     } catch StorageError.Code.decodingFailed {
       throw invalid
     }
-    return Diagnostics.status
   }
 
   private static let invalid = Failure(
@@ -95,14 +92,13 @@ enum SettingsCommands {
     return stored.hasPrefix("\"")
   }
 
-  static func delete(_ arguments: Arguments) throws -> Int32 {
+  static func delete(_ arguments: Arguments) throws {
     let store = try existingSuite(arguments)
     guard try store.contains(arguments.words[1]) else { throw missing(arguments) }
     try store.remove(arguments.words[1])
-    return Diagnostics.status
   }
 
-  static func watch(_ arguments: Arguments) async throws -> Int32 {
+  static func watch(_ arguments: Arguments) async throws {
     let store = try existingSuite(arguments)
     // A server that cannot be reached ends the command. Later, reads go on while it is away.
     _ = try store.keys()
@@ -123,10 +119,9 @@ enum SettingsCommands {
       // A program that reads from a pipe gets each change at once.
       try Output.flush()
     }
-    return 0
   }
 
-  static func export(_ arguments: Arguments) throws -> Int32 {
+  static func export(_ arguments: Arguments) throws {
     let store = try existingSuite(arguments)
     let text =
       arguments.hasOption("plist")
@@ -137,10 +132,9 @@ enum SettingsCommands {
     } else {
       try Output.write(text, terminator: "")
     }
-    return Diagnostics.status
   }
 
-  static func `import`(_ arguments: Arguments) throws -> Int32 {
+  static func `import`(_ arguments: Arguments) throws {
     let store = try suite(arguments)
     let file = arguments.words.count > 1 ? arguments.words[1] : "-"
     let name = file == "-" ? "standard input" : file
@@ -166,7 +160,6 @@ enum SettingsCommands {
     }
     try store.importValid(settings)
     for problem in left { Output.printError("left out: \(problem)") }
-    return Diagnostics.status
   }
 
   /// Whether a key is one of `patterns`, which are separated by commas and may have `*` for any

@@ -78,7 +78,7 @@ enum VaultCommands {
     .missing("secret", for: arguments, listCommand: "vault list")
   }
 
-  static func list(_ arguments: Arguments) throws -> Int32 {
+  static func list(_ arguments: Arguments) throws {
     let vault = try open(arguments)
     var services = try services()
     if arguments.storeName != nil {
@@ -113,10 +113,9 @@ enum VaultCommands {
           ]
         })
     }
-    return Diagnostics.status
   }
 
-  static func show(_ arguments: Arguments) throws -> Int32 {
+  static func show(_ arguments: Arguments) throws {
     guard Output.isTerminal || arguments.hasOption("reveal") else {
       throw Failure(
         message: "standard output is not a terminal, so a file or another program would get the "
@@ -131,10 +130,9 @@ enum VaultCommands {
       try Output.write(Output.escaped(text))
     }
     if shown == nil { throw missing(arguments) }
-    return Diagnostics.status
   }
 
-  static func set(_ arguments: Arguments) throws -> Int32 {
+  static func set(_ arguments: Arguments) throws {
     let vault = try open(arguments, mayCreate: true)
     let key = arguments.words[1]
     let secret = try Prompt.secret(
@@ -143,10 +141,9 @@ enum VaultCommands {
     case .text(let text): try vault.set(text, forKey: key)
     case .bytes(let bytes): try vault.set(bytes, forKey: key)
     }
-    return Diagnostics.status
   }
 
-  static func protect(_ arguments: Arguments) throws -> Int32 {
+  static func protect(_ arguments: Arguments) throws {
     let vault = try open(arguments, mayCreate: true)
     let hadRecovery = try vault.unlockMethods.contains(where: \.isRecovery)
     if arguments.hasOption("key-file") {
@@ -163,7 +160,6 @@ enum VaultCommands {
         "Earlier recovery codes and passphrases no longer open them. Add new ones with "
           + "`keepsakectl vault add-recovery \(arguments.app)`.")
     }
-    return Diagnostics.status
   }
 
   private static func newPassphrase(
@@ -195,7 +191,7 @@ enum VaultCommands {
   }
 
   /// Needs no key, so that a user can see what opens a vault that is locked.
-  static func unlockMethods(_ arguments: Arguments) throws -> Int32 {
+  static func unlockMethods(_ arguments: Arguments) throws {
     let server = try arguments.bootstrapApp()
     let unlockMethods = try SecureVault.shared.unlockMethods.map(UnlockMethod.init)
     if unlockMethods.isEmpty {
@@ -206,18 +202,16 @@ enum VaultCommands {
     } else {
       try Table.show(["ID", "UNLOCK METHOD"], unlockMethods.map { [$0.id, $0.kind] })
     }
-    return Diagnostics.status
   }
 
-  static func addRecovery(_ arguments: Arguments) throws -> Int32 {
+  static func addRecovery(_ arguments: Arguments) throws {
     let app = arguments.app
     if arguments.hasOption("passphrase") {
       let vault = try open(arguments)
       let request = SecureVault.PassphraseRequest(
         reason: "Let another passphrase open the secrets of \(app)", isNew: true)
       try vault.addRecovery(passphrase: try newPassphrase(request, arguments))
-      try Output.write("Another passphrase opens the secrets of \(app).")
-      return Diagnostics.status
+      return try Output.write("Another passphrase opens the secrets of \(app).")
     }
     guard Output.isTerminal else {
       throw Failure(
@@ -232,10 +226,9 @@ enum VaultCommands {
 
         \(code)
       """)
-    return Diagnostics.status
   }
 
-  static func removeRecovery(_ arguments: Arguments) throws -> Int32 {
+  static func removeRecovery(_ arguments: Arguments) throws {
     let vault = try open(arguments)
     var unlockMethods = try vault.unlockMethods.filter(\.isRecovery)
     if let id = arguments.words.dropFirst().first {
@@ -250,28 +243,24 @@ enum VaultCommands {
       try vault.removeAllRecoveries()
     }
     for method in unlockMethods { try Output.write("Removed \(method).") }
-    return Diagnostics.status
   }
 
-  static func rotate(_ arguments: Arguments) throws -> Int32 {
+  static func rotate(_ arguments: Arguments) throws {
     try open(arguments).rotateKeys()
     try Output.write("The secrets of \(arguments.app) are encrypted with a new key.")
-    return Diagnostics.status
   }
 
-  static func lock(_ arguments: Arguments) throws -> Int32 {
+  static func lock(_ arguments: Arguments) throws {
     try arguments.bootstrapApp()
     let vault = SecureVault.shared
     try vault.lock()
     // The keys of all vaults were forgotten if the header cannot be read.
     _ = try vault.protection
-    return Diagnostics.status
   }
 
-  static func delete(_ arguments: Arguments) throws -> Int32 {
+  static func delete(_ arguments: Arguments) throws {
     let vault = try open(arguments)
     guard try vault.contains(arguments.words[1]) else { throw missing(arguments) }
     try vault.remove(arguments.words[1])
-    return Diagnostics.status
   }
 }

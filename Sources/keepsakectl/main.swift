@@ -22,15 +22,14 @@
 import Keepsake
 import KeepsakeLibc
 
-let status: Int32
 do {
-  status = try await Command.run(try Arguments.ofProcess().dropFirst())
+  try await Command.run(try Arguments.ofProcess().dropFirst())
 } catch {
-  status = Diagnostics.report(error)
+  Diagnostics.status = Diagnostics.report(error)
 }
 do {
   try Output.flush()
 } catch {
-  exit(Diagnostics.report(error))
+  Diagnostics.status = Diagnostics.report(error)
 }
-exit(status)
+exit(Diagnostics.status)
