@@ -5,24 +5,24 @@ import KeepsakeValkey
 struct AppContents: Encodable {
   private struct Suite: Encodable {
     var name: String
-    var keys: Nullable<Int>
+    @Nullable var keys: Int?
   }
   private struct Service: Encodable {
     var name: String
-    var secrets: Nullable<Int>
+    @Nullable var secrets: Int?
   }
   private struct Cache: Encodable {
     var name: String
-    var entries: Nullable<Int>
-    var bytes: Nullable<Int>
+    @Nullable var entries: Int?
+    @Nullable var bytes: Int?
   }
 
   private var app: String
   private var suites: [Suite]
   /// What protects the vault; null if there is no vault.
-  private var vault: Nullable<String>
+  @Nullable private var vault: String?
   /// Null if the vault does not open without a prompt.
-  private var services: Nullable<[Service]>
+  @Nullable private var services: [Service]?
   private var caches: [Cache]
 
   /// The suites of this machine or of a server.
@@ -36,7 +36,7 @@ struct AppContents: Encodable {
     let suites = Diagnostics.attempt { try Self.suites(of: app, on: server) } ?? []
     self.suites = suites.map { suite in
       let keys = Diagnostics.attempt { try Defaults.suite(suite).keys().count }
-      return Suite(name: suite.name, keys: Nullable(value: keys))
+      return Suite(name: suite.name, keys: keys)
     }
     let secrets = Diagnostics.attempt {
       let vault = SecureVault.shared
@@ -47,8 +47,8 @@ struct AppContents: Encodable {
       )
     }
     let protection = secrets?.0
-    vault = Nullable(value: protection.map { "\($0)" })
-    services = Nullable(value: protection == nil ? nil : secrets?.1)
+    vault = protection.map { "\($0)" }
+    services = protection == nil ? nil : secrets?.1
     let caches =
       server == nil
       ? Diagnostics.attempt { try Diagnostics.names { try DiskCache.shared.caches() } } : nil
@@ -57,36 +57,32 @@ struct AppContents: Encodable {
         let cache = DiskCache.named(name)
         return (try cache.keys().count, try cache.totalSize)
       }
-      return Cache(
-        name: name.name, entries: Nullable(value: counts?.0), bytes: Nullable(value: counts?.1))
+      return Cache(name: name.name, entries: counts?.0, bytes: counts?.1)
     }
   }
 
   private static func listServices() throws -> [Service] {
     try Diagnostics.names { SecureVault.services() }.map { service in
       let secrets = Diagnostics.attempt { try SecureVault.service(service).keys().count }
-      return Service(name: service.name, secrets: Nullable(value: secrets))
+      return Service(name: service.name, secrets: secrets)
     }
   }
 
   private var rows: [[String]] {
     let unreadable = "unreadable"
     var rows = suites.map { suite in
-      ["settings", suite.name, suite.keys.value.map { Output.count($0, "key") } ?? unreadable]
+      ["settings", suite.name, suite.keys.map { Output.count($0, "key") } ?? unreadable]
     }
-    if let vault = vault.value {
-      let isOpen = services.value != nil
-      rows.append(["vault", "", "protected by a \(vault)" + (isOpen ? "" : ", locked")])
+    if let vault {
+      let state = services == nil ? ", locked" : ""
+      rows.append(["vault", "", "protected by a \(vault)" + state])
     }
-    rows += (services.value ?? []).map { service in
-      [
-        "service", service.name,
-        service.secrets.value.map { Output.count($0, "secret") } ?? unreadable,
-      ]
+    rows += (services ?? []).map { service in
+      ["service", service.name, service.secrets.map { Output.count($0, "secret") } ?? unreadable]
     }
     rows += caches.map { cache in
-      let size = cache.bytes.value.map { ", \(ByteCount($0))" } ?? ""
-      let entries = cache.entries.value.map { Output.count($0, "entry", "entries") }
+      let size = cache.bytes.map { ", \(ByteCount($0))" } ?? ""
+      let entries = cache.entries.map { Output.count($0, "entry", "entries") }
       return ["cache", cache.name, entries.map { $0 + size } ?? unreadable]
     }
     return rows

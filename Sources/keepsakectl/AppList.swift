@@ -20,14 +20,11 @@ enum AppList {
       throw Failure.usage("with --server, list needs the name of an app. Name one.")
     }
     let found = try apps()
-    if arguments.hasOption("json") {
-      try Output.show(json: found)
-    } else if found.isEmpty {
-      Output.note("No app has stored anything here.")
-    } else {
-      try Table.show(
-        ["APP", "SUITES", "SECRETS", "CACHES"],
-        found.map { [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"] })
+    if found.isEmpty, !arguments.hasOption("json") {
+      return Output.note("No app has stored anything here.")
+    }
+    try Table.show(found, for: arguments, ["APP", "SUITES", "SECRETS", "CACHES"]) {
+      [$0.app, "\($0.suites)", "\($0.secrets)", "\($0.caches)"]
     }
   }
 

@@ -52,9 +52,7 @@ struct BackupManifest: Codable {
     var manifest = self
     let paths = try directory.list(recursively: true).filter { !$0.hasSuffix("/") }
     manifest.files = try paths.sorted().map { try Self.describe($0, in: directory) }
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
-    try directory.save(try encoder.encode(manifest), as: Self.name)
+    try directory.save(try Output.json(manifest), as: Self.name)
   }
 
   private static func describe(_ path: String, in directory: Folder) throws -> File {

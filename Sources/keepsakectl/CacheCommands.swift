@@ -8,9 +8,9 @@ enum CacheCommands {
     var cache: String
     var key: String
     var bytes: Int
-    var created: String
+    var created: Date
     /// Null for an entry that never expires.
-    var expires: Nullable<String>
+    @Nullable var expires: Date?
   }
 
   private struct Size: Encodable {
@@ -27,8 +27,8 @@ enum CacheCommands {
     var bytes: Int
     var bytesOnDisk: Int
     /// In seconds; null without entries.
-    var medianAge: Nullable<Int>
-    var greatestAge: Nullable<Int>
+    @Nullable var medianAge: Int?
+    @Nullable var greatestAge: Int?
     /// The number of entries that expire within the hour, the day after that, the week after that,
     /// later, and never.
     var expireWithinHour = 0
@@ -37,14 +37,14 @@ enum CacheCommands {
     var expireLater = 0
     var expireNever = 0
 
-    init(_ cache: DiskCache.Store, _ entries: [DiskCache.Entry], bytesOnDisk: Int, now: Date) {
+    init(_ cache: DiskCache.Store, _ entries: [Entry], bytesOnDisk: Int, now: Date) {
       self.cache = cache.name.name
       self.entries = entries.count
-      bytes = entries.reduce(0) { $0 + $1.size }
+      bytes = entries.reduce(0) { $0 + $1.bytes }
       self.bytesOnDisk = bytesOnDisk
       let ages = entries.map { max(0, Int(now.timeIntervalSince($0.created))) }.sorted()
-      medianAge = Nullable(value: ages.isEmpty ? nil : ages[ages.count / 2])
-      greatestAge = Nullable(value: ages.last)
+      medianAge = ages.isEmpty ? nil : ages[ages.count / 2]
+      greatestAge = ages.last
       for entry in entries {
         guard let expires = entry.expires else {
           expireNever += 1
@@ -65,8 +65,6 @@ enum CacheCommands {
     var expired: Int
   }
 
-  private typealias Found = (cache: String, key: String, entry: DiskCache.Entry)
-
   /// The cache that the arguments name, or all caches of the app.
   private static func caches(_ arguments: Arguments) throws -> [DiskCache.Store] {
     try arguments.bootstrapApp()
@@ -81,47 +79,40 @@ enum CacheCommands {
     return [DiskCache.named(name)]
   }
 
-  private static func entries(of caches: [DiskCache.Store]) -> [Found] {
-    var found: [Found] = []
+  private static func entries(of caches: [DiskCache.Store]) -> [Entry] {
+    var entries: [Entry] = []
     for cache in caches {
       let keys = Diagnostics.attempt { try cache.keys() } ?? []
       Progress.each("Reading \(cache.name)", keys.sorted()) { key in
         let entry = Diagnostics.attempt { try cache.entry(key) } ?? nil
-        if let entry { found.append((cache.name.name, key, entry)) }
+        if let entry {
+          entries.append(
+            Entry(
+              cache: cache.name.name, key: key, bytes: entry.size, created: entry.created,
+              expires: entry.expires))
+        }
       }
     }
-    return found
+    return entries
   }
 
-  private static func show(_ entries: [Found], asJSON: Bool) throws {
-    if asJSON {
-      try Output.show(
-        json: entries.map { cache, key, entry in
-          Entry(
-            cache: cache, key: key, bytes: entry.size, created: entry.created.ISO8601Format(),
-            expires: Nullable(value: entry.expires?.ISO8601Format()))
-        })
-    } else {
-      try Table.show(
-        ["CACHE", "KEY", "SIZE", "CREATED", "EXPIRES"],
-        entries.map { cache, key, entry in
-          [
-            cache, key, "\(ByteCount(entry.size))", Output.time(entry.created),
-            entry.expires.map(Output.time) ?? "never",
-          ]
-        })
+  private static func show(_ entries: [Entry], for arguments: Arguments) throws {
+    try Table.show(entries, for: arguments, ["CACHE", "KEY", "SIZE", "CREATED", "EXPIRES"]) {
+      [
+        $0.cache, $0.key, "\(ByteCount($0.bytes))", Output.time($0.created),
+        $0.expires.map(Output.time) ?? "never",
+      ]
     }
   }
 
   static func list(_ arguments: Arguments) throws {
-    try show(entries(of: try caches(arguments)), asJSON: arguments.hasOption("json"))
+    try show(entries(of: try caches(arguments)), for: arguments)
   }
 
   static func expiry(_ arguments: Arguments) throws {
-    func expiry(_ found: Found) -> Date { found.entry.expires ?? .distantFuture }
-    let expiring = entries(of: try caches(arguments)).filter { $0.entry.expires != nil }
-    return try show(
-      expiring.sorted { expiry($0) < expiry($1) }, asJSON: arguments.hasOption("json"))
+    func expiry(_ entry: Entry) -> Date { entry.expires ?? .distantFuture }
+    let expiring = entries(of: try caches(arguments)).filter { $0.expires != nil }
+    try show(expiring.sorted { expiry($0) < expiry($1) }, for: arguments)
   }
 
   static func sizes(_ arguments: Arguments) throws {
@@ -130,12 +121,8 @@ enum CacheCommands {
         Size(cache: cache.name.name, entries: try cache.keys().count, bytes: try cache.totalSize)
       }
     }
-    if arguments.hasOption("json") {
-      try Output.show(json: sizes)
-    } else {
-      try Table.show(
-        ["CACHE", "ENTRIES", "ON DISK"],
-        sizes.map { [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"] })
+    try Table.show(sizes, for: arguments, ["CACHE", "ENTRIES", "ON DISK"]) {
+      [$0.cache, "\($0.entries)", "\(ByteCount($0.bytes))"]
     }
   }
 
@@ -143,26 +130,19 @@ enum CacheCommands {
     let now = Date()
     let stats = try caches(arguments).compactMap { cache in
       Diagnostics.attempt {
-        let found = entries(of: [cache]).map(\.entry)
-        return Stats(cache, found, bytesOnDisk: try cache.totalSize, now: now)
+        Stats(cache, entries(of: [cache]), bytesOnDisk: try cache.totalSize, now: now)
       }
     }
-    if arguments.hasOption("json") {
-      try Output.show(json: stats)
-    } else {
-      try Table.show(
-        [
-          "CACHE", "ENTRIES", "SIZE", "ON DISK", "MEDIAN AGE", "OLDEST", "END IN 1 H", "1 DAY",
-          "7 DAYS", "LATER", "NEVER",
-        ],
-        stats.map { stats in
-          [
-            stats.cache, "\(stats.entries)", "\(ByteCount(stats.bytes))",
-            "\(ByteCount(stats.bytesOnDisk))", age(stats.medianAge.value),
-            age(stats.greatestAge.value), "\(stats.expireWithinHour)", "\(stats.expireWithinDay)",
-            "\(stats.expireWithinWeek)", "\(stats.expireLater)", "\(stats.expireNever)",
-          ]
-        })
+    let headings = [
+      "CACHE", "ENTRIES", "SIZE", "ON DISK", "MEDIAN AGE", "OLDEST", "END IN 1 H", "1 DAY",
+      "7 DAYS", "LATER", "NEVER",
+    ]
+    try Table.show(stats, for: arguments, headings) {
+      [
+        $0.cache, "\($0.entries)", "\(ByteCount($0.bytes))", "\(ByteCount($0.bytesOnDisk))",
+        age($0.medianAge), age($0.greatestAge), "\($0.expireWithinHour)", "\($0.expireWithinDay)",
+        "\($0.expireWithinWeek)", "\($0.expireLater)", "\($0.expireNever)",
+      ]
     }
   }
 
@@ -183,10 +163,8 @@ enum CacheCommands {
       let expired = Diagnostics.attempt { try cache.removeExpired() }
       if let expired { results.append(SweepResult(cache: cache.name.name, expired: expired)) }
     }
-    if arguments.hasOption("json") {
-      try Output.show(json: results)
-    } else {
-      try Table.show(["CACHE", "EXPIRED"], results.map { [$0.cache, "\($0.expired)"] })
+    try Table.show(results, for: arguments, ["CACHE", "EXPIRED"]) {
+      [$0.cache, "\($0.expired)"]
     }
   }
 

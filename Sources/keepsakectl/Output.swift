@@ -64,9 +64,14 @@ enum Output {
   }
 
   static func show(json value: some Encodable) throws {
+    try show(json: String(decoding: try json(value), as: UTF8.self))
+  }
+
+  static func json(_ value: some Encodable) throws -> Data {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
-    try show(json: String(decoding: try encoder.encode(value), as: UTF8.self))
+    encoder.dateEncodingStrategy = .iso8601
+    return try encoder.encode(value)
   }
 
   /// Local time in ISO 8601, with its zone.

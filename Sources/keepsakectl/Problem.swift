@@ -3,13 +3,13 @@ import Keepsake
 /// What is wrong with a file or a key, and what the user can do about it.
 struct Problem: Encodable, Sendable {
   var path: String
-  var key: Nullable<String>
+  @Nullable var key: String?
   var problem: String
   var remedy: String
 
   init(_ path: String, key: String? = nil, _ problem: String, _ remedy: String) {
     self.path = path
-    self.key = Nullable(value: key)
+    self.key = key
     self.problem = Remedies.withoutSwift(problem)
     self.remedy = Remedies.withoutSwift(remedy)
   }
@@ -26,7 +26,7 @@ struct Problem: Encodable, Sendable {
 
   /// The path, the key and the problem.
   var finding: String {
-    let subject = path + (key.value.map { (path.isEmpty ? "key " : ", key ") + $0 } ?? "")
+    let subject = path + (key.map { (path.isEmpty ? "key " : ", key ") + $0 } ?? "")
     return subject.isEmpty ? problem : "\(subject): \(problem)"
   }
 

@@ -52,11 +52,7 @@ struct Prompt: Sendable {
         if try vault.protection == .passphrase { return false }
         throw error
       }
-      if let period {
-        try vault.unlock(passphrase: answer, rememberFor: period)
-      } else {
-        try vault.unlock(passphrase: answer)
-      }
+      try vault.unlock(passphrase: answer, rememberFor: period)
       return true
     }
   }

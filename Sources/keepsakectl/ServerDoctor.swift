@@ -7,8 +7,8 @@ struct ServerDoctor {
     var app: String
     var server: String
     /// The program and its version.
-    var version: Nullable<String>
-    var replicas: Nullable<Int>
+    @Nullable var version: String?
+    @Nullable var replicas: Int?
     var suites = 0
     /// What could not be checked.
     var skipped: [String] = []
@@ -43,8 +43,8 @@ struct ServerDoctor {
     let name = facts.information["valkey_version"] == nil ? "Redis" : "Valkey"
     let version = facts.information["valkey_version"] ?? facts.information["redis_version"]
     report = Report(
-      app: app, server: address, version: Nullable(value: version.map { "\(name) \($0)" }),
-      replicas: Nullable(value: facts.information["connected_slaves"].flatMap { Int($0) }))
+      app: app, server: address, version: version.map { "\(name) \($0)" },
+      replicas: facts.information["connected_slaves"].flatMap { Int($0) })
     if facts.information.isEmpty {
       report.skipped.append(
         "version, memory and persistence: the server does not allow INFO. Give the user +info.")
@@ -194,7 +194,7 @@ struct ServerDoctor {
   /// A setting may be lost with the last second before a power cut. A secret should not be.
   private mutating func examineDurabilityOfSecrets() {
     guard facts.settings["appendfsync"] == "everysec", facts.information["aof_enabled"] != "0",
-      (report.replicas.value ?? 0) == 0
+      (report.replicas ?? 0) == 0
     else { return }
     note(
       "it writes secrets to its disk up to a second late (appendfsync everysec) and has no "
@@ -205,8 +205,8 @@ struct ServerDoctor {
   private func show(asJSON: Bool) throws {
     if asJSON { return try Output.show(json: report) }
     var summary = "Checked \(Output.count(report.suites, "suite"))"
-    if let version = report.version.value { summary += " on \(version)" }
-    if let count = report.replicas.value { summary += " with \(Output.count(count, "replica"))" }
+    if let version = report.version { summary += " on \(version)" }
+    if let count = report.replicas { summary += " with \(Output.count(count, "replica"))" }
     try Doctor.show(
       report.findings, skipped: report.skipped, of: report.server, summary: summary + ".")
   }

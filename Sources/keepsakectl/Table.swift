@@ -18,6 +18,17 @@ struct Table {
     }
   }
 
+  /// Shows a row for each item, or with `--json` the items.
+  static func show<Item: Encodable>(
+    _ items: [Item], for arguments: Arguments, _ headings: [String], row: (Item) -> [String]
+  ) throws {
+    if arguments.hasOption("json") {
+      try Output.show(json: items)
+    } else {
+      try show(headings, items.map(row))
+    }
+  }
+
   private init(_ rows: [[String]]) {
     self.rows = rows
     widths = rows[0].indices.map { column in rows.map { $0[column].columnWidth }.max() ?? 0 }

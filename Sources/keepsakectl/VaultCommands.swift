@@ -8,8 +8,8 @@ enum VaultCommands {
   private struct Secret: Encodable {
     var service: String
     var key: String
-    var created: String
-    var modified: String
+    var created: Date
+    var modified: Date
     var needsPerson: Bool
   }
 
@@ -88,30 +88,25 @@ enum VaultCommands {
       }
       services = [vault.service]
     }
-    var secrets: [(SecureVault.Service, String, SecureVault.Entry)] = []
+    var secrets: [Secret] = []
     for store in services.map({ SecureVault.service($0) }) {
       let keys = Diagnostics.attempt { try store.keys() } ?? []
       Progress.each("Reading \(store.service)", keys) { key in
         let entry = Diagnostics.attempt { try store.entry(key) } ?? nil
-        if let entry { secrets.append((store.service, key, entry)) }
+        if let entry {
+          secrets.append(
+            Secret(
+              service: store.service.name, key: key, created: entry.created,
+              modified: entry.modified, needsPerson: entry.access == .userPresence))
+        }
       }
     }
-    if arguments.hasOption("json") {
-      try Output.show(
-        json: secrets.map { service, key, entry in
-          Secret(
-            service: service.name, key: key, created: entry.created.ISO8601Format(),
-            modified: entry.modified.ISO8601Format(), needsPerson: entry.access == .userPresence)
-        })
-    } else {
-      try Table.show(
-        ["SERVICE", "KEY", "CREATED", "MODIFIED", "PROMPTS"],
-        secrets.map { service, key, entry in
-          [
-            service.name, key, Output.time(entry.created), Output.time(entry.modified),
-            entry.access == .userPresence ? "yes" : "no",
-          ]
-        })
+    let headings = ["SERVICE", "KEY", "CREATED", "MODIFIED", "PROMPTS"]
+    try Table.show(secrets, for: arguments, headings) {
+      [
+        $0.service, $0.key, Output.time($0.created), Output.time($0.modified),
+        $0.needsPerson ? "yes" : "no",
+      ]
     }
   }
 
@@ -197,11 +192,7 @@ enum VaultCommands {
     if unlockMethods.isEmpty {
       throw Failure.nothingStored(by: arguments.app, on: server, "no secrets")
     }
-    if arguments.hasOption("json") {
-      try Output.show(json: unlockMethods)
-    } else {
-      try Table.show(["ID", "UNLOCK METHOD"], unlockMethods.map { [$0.id, $0.kind] })
-    }
+    try Table.show(unlockMethods, for: arguments, ["ID", "UNLOCK METHOD"]) { [$0.id, $0.kind] }
   }
 
   static func addRecovery(_ arguments: Arguments) throws {
