@@ -62,6 +62,9 @@ struct Arguments {
   /// The suite that follows the app's name.
   var suite: Defaults.Suite { storeName.map { Defaults.Suite($0) } ?? .standard }
 
+  /// The service that follows the app's name.
+  var service: SecureVault.Service { storeName.map { SecureVault.Service($0) } ?? .standard }
+
   /// Makes the facades open the app's stores, and the settings and secrets on the server that
   /// `--server` names.
   ///

@@ -14,29 +14,56 @@ enum BackupCommands {
     if suites.isEmpty, protection == nil {
       throw Failure.nothingStored(by: arguments.app, "no settings or secrets")
     }
-    let directory = try BackupTarget(arguments.words[1])
+    let path = try makeDirectory(arguments.words[1])
+    let directory = Folder(URL(filePath: path))
     var manifest = BackupManifest(app: arguments.app)
-    try directory.fill {
+    do {
       for suite in suites {
         let file = try BackupManifest.file(ofSuite: suite.name)
-        try directory.folder.subfolder("settings").create()
-        try Defaults.suite(suite).backUp(to: directory.path + "/" + file)
+        try directory.subfolder("settings").create()
+        try Defaults.suite(suite).backUp(to: path + "/" + file)
         manifest.suites.append(BackupManifest.Suite(name: suite.name, file: file))
       }
       if let protection {
         manifest.hasVault = true
         manifest.hasKeyFile = protection == .keyFile && !arguments.hasOption("without-key")
         try vault.backUp(
-          to: directory.path + "/" + BackupManifest.vault,
-          keyFile: manifest.hasKeyFile ? directory.path + "/" + BackupManifest.keyFile : nil)
+          to: path + "/" + BackupManifest.vault,
+          keyFile: manifest.hasKeyFile ? path + "/" + BackupManifest.keyFile : nil)
       }
-      try manifest.write(to: directory.folder)
+      try manifest.write(to: directory)
+    } catch {
+      // Without its last file the backup could not be restored.
+      try? directory.clear()
+      rmdir(path)
+      throw error
     }
     let counts = Output.count(suites.count, "suite") + (protection == nil ? "" : " and the vault")
     try Output.write("Backed up \(counts) of \(Output.escaped(arguments.app)).")
     if manifest.hasKeyFile {
       Output.note("The backup has the vault's key file: keep it as safe as the secrets.")
     }
+  }
+
+  /// Creates the directory that a backup is written to, or uses an empty one.
+  ///
+  /// - Returns: Its path, without what would follow a link at its end.
+  private static func makeDirectory(_ name: String) throws -> String {
+    var path = URL(filePath: name).path(percentEncoded: false)
+    while path.utf8.count > 1, path.hasSuffix("/") || path.hasSuffix("/.") { path.removeLast() }
+    do {
+      _ = try BackupDirectory(creating: path)
+    } catch {
+      switch error.code {
+      case .misuse: throw Failure.usage("\(name) is not empty. Name a new directory.")
+      case .accessDenied where error.operation == "backUp": throw error
+      default:
+        throw Failure(
+          message: "\(name) cannot be created: \(error.reason ?? ""). "
+            + "Name a new directory in one that you can write to.", status: 74)
+      }
+    }
+    return path
   }
 
   // MARK: Restoring

@@ -112,7 +112,7 @@ enum Completions {
     if arguments.hasOption("server") { return [] }
     try arguments.bootstrapApp()
     guard isVault else { return try Defaults.suite(arguments.suite).keys().sorted() }
-    let service = arguments.storeName.map { SecureVault.Service($0) } ?? .standard
-    return try SecureVault.shared.isLocked ? [] : SecureVault.service(service).keys().sorted()
+    if try SecureVault.shared.isLocked { return [] }
+    return try SecureVault.service(arguments.service).keys().sorted()
   }
 }

@@ -78,22 +78,20 @@ extension Doctor {
     let folder = Folder(file.deletingLastPathComponent())
     return try await StorageSystem.withTemporary {
       Diagnostics.startReporting()
-      let (result, errors) = Diagnostics.collectingErrors { () -> Result<Int, StorageError> in
-        do throws(StorageError) {
+      let (result, errors) = Diagnostics.collectingErrors {
+        Result { () throws(StorageError) in
           try folder.copy(file.lastPathComponent, to: "copy.jsonl", in: .temporary)
           let copy = Defaults.suite(Defaults.Suite("copy", in: try Folder.temporary.url()))
           let count = try copy.keys().count
           // A reader does not report that a file is cut off, which may still be growing. A writer
           // waits until the file counts, which takes two seconds.
           try copy.remove("keepsakectl")
-          return .success(count)
-        } catch {
-          return .failure(error)
+          return count
         }
       }
-      switch result {
-      case .success(let count): return (count, errors)
-      case .failure(let error): return (nil, errors + [error])
+      return switch result {
+      case .success(let count): (count, errors)
+      case .failure(let error): (nil, errors + [error])
       }
     }
   }

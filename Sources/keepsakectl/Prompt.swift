@@ -85,37 +85,26 @@ struct Prompt: Sendable {
 
   // MARK: Secrets to store
 
-  /// A secret that a person types, or that standard input has.
+  /// The bytes of a secret that a person types, or that standard input has.
   ///
-  /// - Parameter name: What to ask for.
-  static func secret(_ name: String, asBytes: Bool) throws -> Secret {
+  /// - Parameters:
+  ///   - name: What to ask for.
+  ///   - asBytes: Whether a newline at the end belongs to the secret.
+  static func secret(_ name: String, asBytes: Bool) throws -> Data {
     if isatty(STDIN_FILENO) == 1 {
       let text = try SecureVault.askTerminal(.init(prompt: "\(name): "))
       guard let text, !text.isEmpty else {
         throw Failure(message: "no secret was typed. Nothing was stored.", status: 77)
       }
-      return asBytes ? .bytes(Data(text.utf8)) : .text(text)
+      return Data(text.utf8)
     }
-    guard var data = SettingsCommands.contents(of: "-") else {
-      throw Failure(
-        message: "standard input cannot be read: \(String(cString: strerror(errno))). "
-          + "Pass the secret in a pipe.", status: 66)
-    }
+    var data = try SettingsCommands.contents(remedy: "Pass the secret in a pipe.")
     if !asBytes, data.last == UInt8(ascii: "\n") { data.removeLast() }
     if data.isEmpty {
       throw Failure(
         message: "standard input has no secret. Pass it in a pipe, or run the command at a "
           + "terminal.", status: 66)
     }
-    if asBytes { return .bytes(data) }
-    guard let text = String(validating: data, as: UTF8.self) else {
-      throw Failure(message: "the secret is not UTF-8 text. Add --bytes to store it.", status: 65)
-    }
-    return .text(text)
-  }
-
-  enum Secret {
-    case text(String)
-    case bytes(Data)
+    return data
   }
 }

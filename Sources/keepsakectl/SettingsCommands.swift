@@ -4,26 +4,23 @@ import KeepsakeLibc
 
 /// The commands that begin with `settings`.
 enum SettingsCommands {
-  /// The suite that the arguments name, which need not exist.
-  private static func suite(_ arguments: Arguments) throws -> Defaults.Store {
-    let server = try arguments.bootstrapApp()
-    // The name may be mistyped.
-    if try AppContents.suites(of: arguments.app, on: server).isEmpty {
-      Output.note("\(arguments.app) has had no settings here so far.")
-    }
-    return Defaults.suite(arguments.suite)
-  }
-
-  private static func existingSuite(_ arguments: Arguments) throws -> Defaults.Store {
+  /// The suite that the arguments name.
+  private static func suite(
+    _ arguments: Arguments, mustExist: Bool = true
+  ) throws -> Defaults.Store {
     let server = try arguments.bootstrapApp()
     let store = Defaults.suite(arguments.suite)
     let suites = try AppContents.suites(of: arguments.app, on: server)
-    if suites.contains(store.suite) { return store }
-    if suites.isEmpty {
+    if suites.isEmpty, mustExist {
       throw Failure.nothingStored(by: arguments.app, on: server, "no settings")
+    } else if suites.isEmpty {
+      // The name may be mistyped.
+      Output.note("\(arguments.app) has had no settings here so far.")
+    } else if mustExist, !suites.contains(store.suite) {
+      throw Failure.missing(
+        "suite \"\(store.suite.name)\"", of: arguments.app, existing: suites.map(\.name))
     }
-    throw Failure.missing(
-      "suite \"\(store.suite.name)\"", of: arguments.app, existing: suites.map(\.name))
+    return store
   }
 
   private static func missing(_ arguments: Arguments) -> Failure {
@@ -31,7 +28,7 @@ enum SettingsCommands {
   }
 
   static func list(_ arguments: Arguments) throws {
-    let store = try existingSuite(arguments)
+    let store = try suite(arguments)
     if arguments.hasOption("json") {
       try Output.show(json: String(try JSONValues.document(of: store).dropLast()))
     } else {
@@ -40,7 +37,7 @@ enum SettingsCommands {
   }
 
   static func get(_ arguments: Arguments) throws {
-    let store = try existingSuite(arguments)
+    let store = try suite(arguments)
     let key = arguments.words[1]
     if arguments.hasOption("string") {
       guard let text = try store.string(key) else { throw missing(arguments) }
@@ -57,7 +54,7 @@ enum SettingsCommands {
       throw Failure(
         message: "null cannot be stored. Use `keepsakectl settings delete`.", status: 65)
     }
-    let store = try suite(arguments)
+    let store = try suite(arguments, mustExist: false)
     do {
       if try arguments.hasOption("string") || isText(value, forKey: key, in: store) {
         try store.set(value, forKey: key)
@@ -93,13 +90,13 @@ enum SettingsCommands {
   }
 
   static func delete(_ arguments: Arguments) throws {
-    let store = try existingSuite(arguments)
+    let store = try suite(arguments)
     guard try store.contains(arguments.words[1]) else { throw missing(arguments) }
     try store.remove(arguments.words[1])
   }
 
   static func watch(_ arguments: Arguments) async throws {
-    let store = try existingSuite(arguments)
+    let store = try suite(arguments)
     // A server that cannot be reached ends the command. Later, reads go on while it is away.
     _ = try store.keys()
     let changes = store.changes()
@@ -122,7 +119,7 @@ enum SettingsCommands {
   }
 
   static func export(_ arguments: Arguments) throws {
-    let store = try existingSuite(arguments)
+    let store = try suite(arguments)
     let text =
       arguments.hasOption("plist")
       ? String(decoding: try store.export(as: .propertyList), as: UTF8.self)
@@ -135,14 +132,10 @@ enum SettingsCommands {
   }
 
   static func `import`(_ arguments: Arguments) throws {
-    let store = try suite(arguments)
-    let file = arguments.words.count > 1 ? arguments.words[1] : "-"
-    let name = file == "-" ? "standard input" : file
-    guard let document = contents(of: file) else {
-      let reason = String(cString: strerror(errno))
-      throw Failure(
-        message: "\(name) cannot be read: \(reason). Name a readable file.", status: 66)
-    }
+    let store = try suite(arguments, mustExist: false)
+    let file = arguments.words.dropFirst().first { $0 != "-" }
+    let name = file ?? "standard input"
+    let document = try contents(of: file, remedy: "Name a readable file.")
     var settings: SettingsDocument
     do {
       settings = try SettingsDocument(document)
@@ -168,15 +161,19 @@ enum SettingsCommands {
     patterns.split(separator: ",").contains { fnmatch(String($0), key, 0) == 0 }
   }
 
-  /// The bytes of a file or a pipe, or nil with `errno` set.
-  static func contents(of file: String) -> Data? {
-    let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
-    if descriptor < 0 { return nil }
+  /// The bytes of a file or a pipe; of standard input without a name.
+  static func contents(of file: String? = nil, remedy: String) throws -> Data {
+    func unreadable() -> Failure {
+      let (name, reason) = (file ?? "standard input", String(cString: strerror(errno)))
+      return Failure(message: "\(name) cannot be read: \(reason). \(remedy)", status: 66)
+    }
+    let descriptor = file.map { open($0, O_RDONLY | O_CLOEXEC) } ?? STDIN_FILENO
+    if descriptor < 0 { throw unreadable() }
     var document = Data()
     var buffer = [UInt8](repeating: 0, count: 65_536)
     while true {
       switch read(descriptor, &buffer, buffer.count) {
-      case ..<0: return nil
+      case ..<0: throw unreadable()
       case 0: return document
       case let count: document.append(contentsOf: buffer.prefix(count))
       }

@@ -28,8 +28,7 @@ enum VaultCommands {
     _ arguments: Arguments, mayCreate: Bool = false
   ) throws -> SecureVault.Store {
     let server = try arguments.bootstrapApp()
-    let vault = SecureVault.service(
-      arguments.storeName.map { SecureVault.Service($0) } ?? .standard)
+    let vault = SecureVault.service(arguments.service)
     guard try mayCreate || vault.protection != nil || !services().isEmpty else {
       throw Failure.nothingStored(by: arguments.app, on: server, "no secrets")
     }
@@ -130,12 +129,13 @@ enum VaultCommands {
   static func set(_ arguments: Arguments) throws {
     let vault = try open(arguments, mayCreate: true)
     let key = arguments.words[1]
-    let secret = try Prompt.secret(
-      "Secret \(key) of \(arguments.words[0])", asBytes: arguments.hasOption("bytes"))
-    switch secret {
-    case .text(let text): try vault.set(text, forKey: key)
-    case .bytes(let bytes): try vault.set(bytes, forKey: key)
+    let asBytes = arguments.hasOption("bytes")
+    let secret = try Prompt.secret("Secret \(key) of \(arguments.words[0])", asBytes: asBytes)
+    if asBytes { return try vault.set(secret, forKey: key) }
+    guard let text = String(validating: secret, as: UTF8.self) else {
+      throw Failure(message: "the secret is not UTF-8 text. Add --bytes to store it.", status: 65)
     }
+    try vault.set(text, forKey: key)
   }
 
   static func protect(_ arguments: Arguments) throws {
