@@ -6,9 +6,7 @@ internal import Synchronization
 /// The rules of mirrors, which suites on a ``/Keepsake/StorageEngines/MirroredEngine`` have.
 extension Checker {
   /// Reads two engines on the same values through suites, which have mirrors of them.
-  func checkMirrors(of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine)
-    async throws
-  {
+  func checkMirrors(and other: any StorageEngines.Engine) async throws {
     try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
       try await blocking {
         let (one, two) = (Defaults.suite("one"), Defaults.suite("two"))
@@ -47,50 +45,35 @@ extension Checker {
   }
 
   /// Several writers count up in two suites, while readers look at the mirrors.
-  func checkOrderInMirrors(
-    of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine
-  ) async throws {
+  func checkOrderInMirrors(and other: any StorageEngines.Engine) async throws {
     try await StorageSystem.withTemporary(engines: ["one": engine, "two": other]) {
       let suites = [Defaults.suite("one"), Defaults.suite("two")]
       let progress = Progress()
-      let total = try await withThrowingTaskGroup(of: Int.self) { group in
-        for suite in suites {
-          group.addTask {
-            try await blocking {
-              var last = 0
-              while !progress.isOver.load(ordering: .relaxed) {
-                let number = try suite.int("order")
-                expect(
-                  number >= last, "a mirror shows changes in the order in which they were made")
-                if number != last { progress.overlaps.add(1, ordering: .relaxed) }
-                last = number
-                // The writers need the processors, too.
-                BackgroundThread.sleep(for: .microseconds(20))
-              }
-              return 0
-            }
-          }
+      async let readers = sumOfThreads(2) { thread in
+        var last = 0
+        while !progress.isOver.load(ordering: .relaxed) {
+          let number = try suites[thread].int("order")
+          expect(number >= last, "a mirror shows changes in the order in which they were made")
+          if number != last { progress.overlaps.add(1, ordering: .relaxed) }
+          last = number
+          // The writers need the processors, too.
+          BackgroundThread.sleep(for: .microseconds(20))
         }
-        group.addTask {
-          defer { progress.isOver.store(true, ordering: .relaxed) }
-          return try await withThrowingTaskGroup(of: Int.self) { writers in
-            for suite in suites + suites {
-              writers.addTask {
-                try await blocking {
-                  var round = 0
-                  while round < 25 || !progress.isEnough {
-                    try suite.update("order", default: 0) { $0 += 1 }
-                    round += 1
-                  }
-                  return round
-                }
-              }
-            }
-            return try await writers.reduce(0, +)
-          }
-        }
-        return try await group.reduce(0, +)
+        return 0
       }
+      let total: Int
+      do {
+        defer { progress.isOver.store(true, ordering: .relaxed) }
+        total = try await sumOfThreads(4) { thread in
+          var round = 0
+          while round < 25 || !progress.isEnough {
+            try suites[thread % 2].update("order", default: 0) { $0 += 1 }
+            round += 1
+          }
+          return round
+        }
+      }
+      _ = try await readers
       try await blocking {
         for suite in suites {
           try expectSoon(try suite.int("order") == total, "updates of two mirrors lose none")

@@ -5,6 +5,7 @@ internal import Synchronization
 
 /// The checks of one step.
 struct Checker: Sendable {
+  let engine: any StorageEngines.Engine
   let events: AsyncStream<StepRunner.Event>.Continuation
   /// The longest time after which a read returns what another engine has set.
   let delay: Duration
@@ -27,7 +28,7 @@ struct Checker: Sendable {
 
   private static func json(_ text: String) -> Data { Data("\"\(text)\"".utf8) }
 
-  func checkValues(of engine: any StorageEngines.Engine) throws {
+  func checkValues() throws {
     expect(try engine.data(forKey: "a") == nil, "data(forKey:) returns nil for a missing key")
     try engine.set(nil, forKey: "a")
     expect(try engine.keys().isEmpty, "removing a missing key adds no key")
@@ -51,7 +52,7 @@ struct Checker: Sendable {
     expect(try engine.keys().isEmpty, "keys() does not list a removed key")
   }
 
-  func checkKeys(of engine: any StorageEngines.Engine) throws {
+  func checkKeys() throws {
     let names = [
       "a", "A", "a.b", "a/b", "/a", "..", "../a", ".a", "a ", " ", "", "%", "%41", "a%2Fb",
       "a\nb",
@@ -78,7 +79,7 @@ struct Checker: Sendable {
     }
   }
 
-  func checkReplace(in engine: any StorageEngines.Engine) throws {
+  func checkReplace() throws {
     let (one, two) = (Self.json("one"), Self.json("two"))
     expect(
       try engine.replace(nil, with: nil, forKey: "a"), "replacing nil succeeds for a missing key")
@@ -111,49 +112,39 @@ struct Checker: Sendable {
   }
 
   /// - Parameter other: The engine itself, or another instance on the same values.
-  func checkConcurrentUse(
-    of engine: any StorageEngines.Engine, and other: any StorageEngines.Engine
-  ) async throws {
+  func checkConcurrentUse(and other: any StorageEngines.Engine) async throws {
     let keyCount = 50
     let colors = ["r", "g", "b"].enumerated().map {
       Self.json(String(repeating: $1, count: 1_000 + 8_000 * $0))
     }
     try await blocking { try engine.set(colors[0], forKey: "color") }
     let progress = Progress()
-    let total = try await withThrowingTaskGroup(of: Int.self) { group in
-      for task in 0..<4 {
-        let own = task.isMultiple(of: 2) ? engine : other
-        group.addTask {
-          try await blocking {
-            var round = 0
-            var last: Data?
-            while round < keyCount || !progress.isEnough {
-              if round < keyCount {
-                try own.set(Data("\(round)".utf8), forKey: "own \(task) \(round)")
-              }
-              // Until the end, because a busy machine may start the reading tasks late.
-              if task < 2 { try own.set(colors[round % 3], forKey: "color") }
-              if try !incrementCount(in: own) { break }
-              round += 1
-              let color = try own.data(forKey: "color")
-              expect(
-                colors.contains { $0 == color }, "a read returns the complete old or new bytes")
-              // A task that only reads has seen another task's set.
-              if task >= 2, color != last { progress.overlaps.add(1, ordering: .relaxed) }
-              last = color
-              if round % 25 == 0 {
-                let listed = Set(try own.keys())
-                let isComplete = (0..<min(round, keyCount)).allSatisfy {
-                  listed.contains("own \(task) \($0)")
-                }
-                expect(isComplete, "keys() lists every key while other keys are set")
-              }
-            }
-            return round
+    let total = try await sumOfThreads(4) { thread in
+      let own = thread.isMultiple(of: 2) ? engine : other
+      var round = 0
+      var last: Data?
+      while round < keyCount || !progress.isEnough {
+        if round < keyCount {
+          try own.set(Data("\(round)".utf8), forKey: "own \(thread) \(round)")
+        }
+        // Until the end, because a busy machine may start the reading threads late.
+        if thread < 2 { try own.set(colors[round % 3], forKey: "color") }
+        if try !incrementCount(in: own) { break }
+        round += 1
+        let color = try own.data(forKey: "color")
+        expect(colors.contains { $0 == color }, "a read returns the complete old or new bytes")
+        // A thread that only reads has seen another thread's set.
+        if thread >= 2, color != last { progress.overlaps.add(1, ordering: .relaxed) }
+        last = color
+        if round % 25 == 0 {
+          let listed = Set(try own.keys())
+          let isComplete = (0..<min(round, keyCount)).allSatisfy {
+            listed.contains("own \(thread) \($0)")
           }
+          expect(isComplete, "keys() lists every key while other keys are set")
         }
       }
-      return try await group.reduce(0, +)
+      return round
     }
     try await blocking {
       let count = Data("\(total)".utf8)
@@ -166,10 +157,20 @@ struct Checker: Sendable {
     }
   }
 
-  /// Counts how often the work of concurrent tasks has overlapped.
+  /// Runs `body` on several threads at once, and adds up what it returns.
+  func sumOfThreads(
+    _ count: Int, _ body: @escaping @Sendable (_ thread: Int) throws -> Int
+  ) async throws -> Int {
+    try await withThrowingTaskGroup(of: Int.self) { group in
+      for thread in 0..<count { group.addTask { try await blocking { try body(thread) } } }
+      return try await group.reduce(0, +)
+    }
+  }
+
+  /// Counts how often the work of concurrent threads has overlapped.
   ///
   /// A number of rounds would not do: a fast engine might finish them without any overlap, and a
-  /// busy machine may run one task for long before it starts another.
+  /// busy machine may run one thread for long before it starts another.
   final class Progress: Sendable {
     let overlaps = Atomic(0)
     let isOver = Atomic(false)
@@ -182,46 +183,40 @@ struct Checker: Sendable {
     }
   }
 
-  /// One task sets bytes, which only a replace that names them as the old bytes may change.
-  func checkSetDuringReplace(in engine: any StorageEngines.Engine) async throws {
+  /// One thread sets bytes, which only a replace that names them as the old bytes may change.
+  func checkSetDuringReplace() async throws {
     let progress = Progress()
     @Sendable func text(_ kind: String, _ number: Int) -> Data {
       Data("\"\(kind) \(number)\"".utf8)
     }
-    try await withThrowingTaskGroup(of: Void.self) { group in
-      group.addTask {
-        try await blocking {
-          defer { progress.isOver.store(true, ordering: .relaxed) }
-          var number = 0
-          while !progress.isEnough {
-            number += 1
-            let (set, replaced) = (text("set", number), text("replaced", number))
-            try engine.set(set, forKey: "a")
-            for _ in 0..<100 {
-              let found = try engine.data(forKey: "a")
-              expect(
-                found == set || found == replaced,
-                "replace is atomic even while another thread calls set")
-              if found != set { break }
-            }
-          }
+    async let setting: Void = blocking {
+      defer { progress.isOver.store(true, ordering: .relaxed) }
+      var number = 0
+      while !progress.isEnough {
+        number += 1
+        let (set, replaced) = (text("set", number), text("replaced", number))
+        try engine.set(set, forKey: "a")
+        for _ in 0..<100 {
+          let found = try engine.data(forKey: "a")
+          expect(
+            found == set || found == replaced,
+            "replace is atomic even while another thread calls set")
+          if found != set { break }
         }
       }
-      group.addTask {
-        try await blocking {
-          while !progress.isOver.load(ordering: .relaxed) {
-            guard let old = try engine.data(forKey: "a"), old.starts(with: "\"set ".utf8) else {
-              continue
-            }
-            let new = Data("\"replaced ".utf8) + old.dropFirst(5)
-            if try engine.replace(old, with: new, forKey: "a") {
-              progress.overlaps.add(1, ordering: .relaxed)
-            }
-          }
-        }
-      }
-      try await group.waitForAll()
     }
+    async let replacing: Void = blocking {
+      while !progress.isOver.load(ordering: .relaxed) {
+        guard let old = try engine.data(forKey: "a"), old.starts(with: "\"set ".utf8) else {
+          continue
+        }
+        let new = Data("\"replaced ".utf8) + old.dropFirst(5)
+        if try engine.replace(old, with: new, forKey: "a") {
+          progress.overlaps.add(1, ordering: .relaxed)
+        }
+      }
+    }
+    _ = try await (setting, replacing)
     try await blocking { try engine.set(nil, forKey: "a") }
   }
 
@@ -239,11 +234,12 @@ struct Checker: Sendable {
     return false
   }
 
-  func checkApply(in engine: any StorageEngines.Engine) throws {
+  private func entry(_ key: String, _ data: Data?) -> StorageEngines.Entry {
+    StorageEngines.Entry(key: key, data: data)
+  }
+
+  func checkApply() throws {
     let (one, two) = (Self.json("one"), Self.json("two"))
-    func entry(_ key: String, _ data: Data?) -> StorageEngines.Entry {
-      StorageEngines.Entry(key: key, data: data)
-    }
     func holds(_ a: Data?, _ b: Data?, _ c: Data?) throws -> Bool {
       try engine.data(forKey: "a") == a && engine.data(forKey: "b") == b
         && engine.data(forKey: "c") == c
@@ -263,7 +259,7 @@ struct Checker: Sendable {
       try !engine.apply([entry("b", two)], ifCurrent: [entry("b", two)]),
       "apply fails if the condition on the key is not met")
     expect(try holds(nil, one, nil), "apply makes no change if it fails")
-    guard let isMet = try appliesUnderConditions(engine) else { return try engine.removeAll() }
+    guard let isMet = try appliesUnderConditions() else { return try engine.removeAll() }
     expect(isMet, "apply succeeds if all of several conditions are met")
     expect(
       try !engine.apply(
@@ -281,68 +277,52 @@ struct Checker: Sendable {
 
   /// Whether the engine finds that two missing keys are missing; nil if it cannot change several
   /// keys under conditions, which is optional.
-  private func appliesUnderConditions(_ engine: any StorageEngines.Engine) throws -> Bool? {
+  private func appliesUnderConditions() throws -> Bool? {
     do {
-      let entries = [
-        StorageEngines.Entry(key: "x", data: nil), StorageEngines.Entry(key: "y", data: nil),
-      ]
+      let entries = [entry("x", nil), entry("y", nil)]
       return try engine.apply(entries, ifCurrent: entries)
     } catch StorageError.Code.misuse {
       return nil
     }
   }
 
-  /// Each round of a task adds one to one key and takes one from another. Their sum stays 0.
-  func checkConcurrentApply(in engine: any StorageEngines.Engine) async throws {
-    let isSupported = try await blocking { try appliesUnderConditions(engine) != nil }
+  /// Each round of a thread adds one to one key and takes one from another. Their sum stays 0.
+  func checkConcurrentApply() async throws {
+    let isSupported = try await blocking { try appliesUnderConditions() != nil }
     guard isSupported else { return }
     @Sendable func number(_ data: Data?) -> Int {
       data.flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? 0
     }
     @Sendable func data(_ number: Int) -> Data { Data("\(number)".utf8) }
     let progress = Progress()
-    let total = try await withThrowingTaskGroup(of: Int.self) { group in
-      for _ in 0..<4 {
-        group.addTask {
-          try await blocking {
-            var moved = 0
-            var last = 0
-            var round = 0
-            while round < 50 || !progress.isEnough {
-              round += 1
-              let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
-              if number(to) != last { progress.overlaps.add(1, ordering: .relaxed) }
-              last = number(to)
-              let isDone = try engine.apply(
-                [
-                  StorageEngines.Entry(key: "a", data: data(number(from) - 1)),
-                  StorageEngines.Entry(key: "b", data: data(number(to) + 1)),
-                ],
-                ifCurrent: [
-                  StorageEngines.Entry(key: "a", data: from),
-                  StorageEngines.Entry(key: "b", data: to),
-                ])
-              if isDone { (moved, last) = (moved + 1, number(to) + 1) }
-            }
-            return moved
-          }
-        }
+    let total = try await sumOfThreads(4) { _ in
+      var moved = 0
+      var last = 0
+      var round = 0
+      while round < 50 || !progress.isEnough {
+        round += 1
+        let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
+        if number(to) != last { progress.overlaps.add(1, ordering: .relaxed) }
+        last = number(to)
+        let isDone = try engine.apply(
+          [entry("a", data(number(from) - 1)), entry("b", data(number(to) + 1))],
+          ifCurrent: [entry("a", from), entry("b", to)])
+        if isDone { (moved, last) = (moved + 1, number(to) + 1) }
       }
-      return try await group.reduce(0, +)
+      return moved
     }
     try await blocking {
-      let end = ContinuousClock.now + delay
-      while ContinuousClock.now < end, try number(engine.data(forKey: "b")) != total {
-        BackgroundThread.sleep(for: .milliseconds(1))
+      func sumsAreRight() throws -> Bool {
+        let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
+        return total > 0 && number(from) == -total && number(to) == total
       }
-      let (from, to) = (try engine.data(forKey: "a"), try engine.data(forKey: "b"))
-      expect(total > 0 && number(from) == -total && number(to) == total, "apply is atomic")
+      try expectSoon(try sumsAreRight(), "apply is atomic")
       try engine.removeAll()
     }
   }
 
   /// Uses the engine through a suite of ``Defaults``.
-  func checkSuite(on engine: any StorageEngines.Engine) async throws {
+  func checkSuite() async throws {
     struct Model: Codable, Equatable, Sendable {
       var name = "Ann"
       var scores = [1.5, 2]
@@ -374,18 +354,15 @@ struct Checker: Sendable {
     }
   }
 
-  /// Stores the value that ``checkReopening(of:as:)`` expects.
-  static func storeValue(in engine: any StorageEngines.Engine) throws {
-    try engine.set(json("kept"), forKey: "a")
+  /// Stores the value that ``checkReopening(as:)`` expects.
+  func storeValue() throws {
+    try engine.set(Self.json("kept"), forKey: "a")
     try engine.synchronize()
   }
 
-  func checkReopening(of engine: any StorageEngines.Engine, as other: any StorageEngines.Engine)
-    throws
-  {
+  func checkReopening(as other: any StorageEngines.Engine) throws {
     let (kept, newer, newest) = (Self.json("kept"), Self.json("newer"), Self.json("newest"))
-    try expectSoon(
-      try other.data(forKey: "a") == kept, "values are there after reopening")
+    try expectSoon(try other.data(forKey: "a") == kept, "values are there after reopening")
     expect(try other.keys() == ["a"], "keys() lists the stored keys after reopening")
     try other.set(newer, forKey: "a")
     try expectSoon(
@@ -396,8 +373,7 @@ struct Checker: Sendable {
     try other.set(newer, forKey: "a")
     expect(
       try !engine.replace(newest, with: nil, forKey: "a"),
-      "replace compares with what another instance has set"
-    )
+      "replace compares with what another instance has set")
     expect(
       try engine.replace(newer, with: kept, forKey: "a"),
       "replace compares with what another instance has set")
@@ -406,17 +382,14 @@ struct Checker: Sendable {
       try engine.data(forKey: "a") == nil,
       "a read returns nil once another instance has removed the key")
     try engine.set(kept, forKey: "b")
-    try expectSoon(
-      try other.keys() == ["b"], "keys() lists what another instance has set")
+    try expectSoon(try other.keys() == ["b"], "keys() lists what another instance has set")
     try other.removeAll()
     try expectSoon(
       try engine.keys().isEmpty, "keys() does not list what another instance has removed")
   }
 
   /// If the engine has changes, they report every kind of change that another instance makes.
-  func checkChanges(of engine: any StorageEngines.Engine, madeBy other: any StorageEngines.Engine)
-    async throws
-  {
+  func checkChanges(madeBy other: any StorageEngines.Engine) async throws {
     let one = Data("1".utf8)
     let long = String(repeating: "k", count: 900)
     let rounds = 0..<100
@@ -452,7 +425,7 @@ struct Checker: Sendable {
     }
   }
 
-  func checkRemoveAll(in engine: any StorageEngines.Engine) throws {
+  func checkRemoveAll() throws {
     try engine.set(Self.json("one"), forKey: "a")
     try engine.set(Self.json("two"), forKey: "b")
     try engine.synchronize()

@@ -48,63 +48,53 @@ public enum StorageEngineConformance {
     _ make: () throws -> any StorageEngines.Engine,
     reopening reopen: (() throws -> any StorageEngines.Engine)? = nil
   ) async throws {
-    let engine = try make()
-    let steps = StepRunner(timeLimit: timeLimit, delay: delay, sourceLocation: sourceLocation)
+    let steps = StepRunner(
+      engine: try make(), timeLimit: timeLimit, delay: delay, sourceLocation: sourceLocation)
     do {
-      try await steps.run { checker in
-        try await blocking {
-          checker.expect(
-            try engine.keys().isEmpty, "a new engine has no keys (this one was left as it is)")
-        }
+      try await steps.runBlocking { checker in
+        checker.expect(
+          try checker.engine.keys().isEmpty,
+          "a new engine has no keys (this one was left as it is)")
       }
       do {
-        try await check(engine, steps, reopening: reopen)
-      } catch let error where !(error is StepRunner.TimedOut) {
+        try await check(steps, reopening: reopen)
+      } catch let error where error as? StepRunner.Stop != .timedOut {
         // The next check needs an empty engine.
-        try? await steps.run { _ in try await blocking { try engine.removeAll() } }
+        try? await steps.runBlocking { try $0.engine.removeAll() }
         throw error
       }
-    } catch is any StepRunner.Stop {}
+    } catch is StepRunner.Stop {}
   }
 
   private static func check(
-    _ engine: any StorageEngines.Engine, _ steps: StepRunner,
-    reopening reopen: (() throws -> any StorageEngines.Engine)?
+    _ steps: StepRunner, reopening reopen: (() throws -> any StorageEngines.Engine)?
   ) async throws {
     // The steps with many calls come last, so that most broken rules are found soon.
-    try await steps.run { checker in try await blocking { try checker.checkValues(of: engine) } }
-    try await steps.run { checker in try await blocking { try checker.checkKeys(of: engine) } }
-    try await steps.run { checker in try await blocking { try checker.checkReplace(in: engine) } }
-    try await steps.run { checker in try await blocking { try checker.checkApply(in: engine) } }
+    try await steps.runBlocking { try $0.checkValues() }
+    try await steps.runBlocking { try $0.checkKeys() }
+    try await steps.runBlocking { try $0.checkReplace() }
+    try await steps.runBlocking { try $0.checkApply() }
     var other: (any StorageEngines.Engine)?
     if let reopen {
-      try await steps.run { _ in try await blocking { try Checker.storeValue(in: engine) } }
+      try await steps.runBlocking { try $0.storeValue() }
       let reopened = try reopen()
       other = reopened
+      try await steps.runBlocking { try $0.checkReopening(as: reopened) }
       try await steps.run { checker in
-        try await blocking { try checker.checkReopening(of: engine, as: reopened) }
+        try await checker.checkChanges(madeBy: reopened)
+        try await blocking { try checker.engine.removeAll() }
       }
-      try await steps.run { checker in
-        try await checker.checkChanges(of: engine, madeBy: reopened)
-        try await blocking { try engine.removeAll() }
-      }
-      if engine is any StorageEngines.MirroredEngine {
-        try await steps.run { checker in try await checker.checkMirrors(of: engine, and: reopened) }
-        try await steps.run { checker in
-          try await checker.checkOrderInMirrors(of: engine, and: reopened)
-        }
+      if steps.engine is any StorageEngines.MirroredEngine {
+        try await steps.run { try await $0.checkMirrors(and: reopened) }
+        try await steps.run { try await $0.checkOrderInMirrors(and: reopened) }
       }
     }
-    try await steps.run { checker in try await checker.checkConcurrentUse(of: engine, and: engine) }
-    try await steps.run { checker in try await checker.checkSetDuringReplace(in: engine) }
-    try await steps.run { checker in try await checker.checkConcurrentApply(in: engine) }
-    if let other {
-      try await steps.run { checker in
-        try await checker.checkConcurrentUse(of: engine, and: other)
-      }
-    }
-    try await steps.run { checker in try await checker.checkSuite(on: engine) }
-    try await steps.run { checker in try await blocking { try checker.checkRemoveAll(in: engine) } }
+    try await steps.run { try await $0.checkConcurrentUse(and: $0.engine) }
+    try await steps.run { try await $0.checkSetDuringReplace() }
+    try await steps.run { try await $0.checkConcurrentApply() }
+    if let other { try await steps.run { try await $0.checkConcurrentUse(and: other) } }
+    try await steps.run { try await $0.checkSuite() }
+    try await steps.runBlocking { try $0.checkRemoveAll() }
   }
 }
 
@@ -115,14 +105,15 @@ func blocking<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async thr
 
 /// Runs steps one after another and records the rules that they find broken.
 struct StepRunner {
+  let engine: any StorageEngines.Engine
   let timeLimit: Duration
   let delay: Duration
   let sourceLocation: SourceLocation
 
   /// Ends the check after an issue was recorded.
-  protocol Stop: Error {}
-  struct RuleBroken: Stop {}
-  struct TimedOut: Stop {}
+  enum Stop: Error {
+    case ruleBroken, timedOut
+  }
 
   enum Event: Sendable {
     case ruleBroken(String)
@@ -130,12 +121,16 @@ struct StepRunner {
     case timedOut
   }
 
+  func runBlocking(_ step: @escaping @Sendable (Checker) throws -> Void) async throws {
+    try await run { checker in try await blocking { try step(checker) } }
+  }
+
   func run(_ step: @escaping @Sendable (Checker) async throws -> Void) async throws {
     let (events, continuation) = AsyncStream.makeStream(of: Event.self)
     // Unstructured, because a child task that never ends could not be abandoned.
     Task {
       do {
-        try await step(Checker(events: continuation, delay: delay))
+        try await step(Checker(engine: engine, events: continuation, delay: delay))
         continuation.yield(.finished(.success(())))
       } catch {
         continuation.yield(.finished(.failure(error)))
@@ -154,11 +149,11 @@ struct StepRunner {
         if brokenRules.insert(rule).inserted { record(rule) }
       case .finished(let result):
         try result.get()
-        if !brokenRules.isEmpty { throw RuleBroken() }
+        if !brokenRules.isEmpty { throw Stop.ruleBroken }
         return
       case .timedOut:
         record("every call returns (one did not return within \(timeLimit))")
-        throw TimedOut()
+        throw Stop.timedOut
       }
     }
     throw CancellationError()
