@@ -7,9 +7,13 @@ enum AbandonedFiles {
   static let reservedPrefix = ".keepsake-"
   private static let temporarySuffix = ".tmp"
 
+  /// Whether the library reserves a name. It is nil, and not reserved, if it is not UTF-8.
+  ///
   /// Compares bytes, like all checks of names: a letter and a combining mark after it form one
   /// `Character`.
-  static func isReserved(_ name: String) -> Bool { name.utf8.starts(with: reservedPrefix.utf8) }
+  static func isReserved(_ name: String?) -> Bool {
+    name?.utf8.starts(with: reservedPrefix.utf8) == true
+  }
 
   /// Whether a name in the path is reserved.
   static func hasReservedName(_ path: String) -> Bool {

@@ -13,17 +13,16 @@ extension Folder {
         throw status.isSymbolicLink ? folder.symbolicLinkError : Self.notADirectory(folder)
       }
       try requireClearable(folder, status)
-      func isReserved(_ name: String?) -> Bool { name.map(AbandonedFiles.isReserved) ?? false }
       // Removes the files of killed writers. Files of running writers stay.
       let directory = try DirectoryHandle(folder)
       AbandonedFiles.sweep(directory)
-      try folder.walk(entering: { !isReserved($0) }) { visit throws(StorageError) in
+      try folder.walk(entering: { !AbandonedFiles.isReserved($0) }) { visit throws(StorageError) in
         // A directory that was removed in the meantime needs no sweep.
         if visit.kind == .directory, let directory = try? DirectoryHandle(visit.path) {
           AbandonedFiles.sweep(directory)
         }
       }
-      try folder.removeContents { !isReserved($0) }
+      try folder.removeContents { !AbandonedFiles.isReserved($0) }
       if isDurable { try directory.synchronize() }
     }
   }

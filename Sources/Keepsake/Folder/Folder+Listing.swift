@@ -67,9 +67,7 @@ extension Folder {
   /// Throws if a large value cannot be written. Below 1 MiB nothing is checked, because the write
   /// itself fails as quickly.
   func requireFreeSpace(_ bytes: Int) throws(StorageError) {
-    try perform("requireFreeSpace", "") { directory throws(StorageError) in
-      try Self.requireFreeSpace(bytes, at: FileSystem.existingPath(directory.path))
-    }
+    try Self.requireFreeSpace(bytes, at: FileSystem.existingPath(confinedPath("").path))
   }
 
   /// The size from which a write is checked in advance.

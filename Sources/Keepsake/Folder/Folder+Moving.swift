@@ -313,7 +313,7 @@ private struct Copier {
   ) throws(StorageError) -> Copied {
     // All names are collected before the first copy, which may be created below the source.
     var found: Copied = []
-    func isCopied(_ name: String?) -> Bool { !(name.map(AbandonedFiles.isReserved) ?? false) }
+    func isCopied(_ name: String?) -> Bool { !AbandonedFiles.isReserved(name) }
     try source.walk(entering: isCopied) { visit throws(StorageError) in
       guard visit.entry.name != nil else { throw visit.path.invalidNameError }
       if let status = try visit.entry.status(withTimes: true) {
@@ -368,28 +368,17 @@ extension ConfinedPath {
     if status.isRegularFile { return try File(self).synchronize() }
     guard status.isDirectory else { return }
     try walk { visit throws(StorageError) in
-      switch visit.kind {
-      case .file:
-        try visit.path.synchronizeIfPresent { path throws(StorageError) in
-          try File(path).synchronize()
+      do throws(StorageError) {
+        switch visit.kind {
+        case .file: try File(visit.path).synchronize()
+        case .directory: try DirectoryHandle(visit.path).synchronize()
+        case .symbolicLink, .other: break
         }
-      case .directory:
-        try visit.path.synchronizeIfPresent { path throws(StorageError) in
-          try DirectoryHandle(path).synchronize()
-        }
-      case .symbolicLink, .other: break
+      } catch  where error.code == .notFound {
+        // It was removed in the meantime.
       }
     }
     try DirectoryHandle(self).synchronize()
-  }
-
-  /// Ignores files that were removed in the meantime.
-  private func synchronizeIfPresent(
-    _ synchronize: (ConfinedPath) throws(StorageError) -> Void
-  ) throws(StorageError) {
-    do throws(StorageError) {
-      try synchronize(self)
-    } catch  where error.code == .notFound {}
   }
 
   /// Removes a file or directory that was copied, unless it has changed since.
