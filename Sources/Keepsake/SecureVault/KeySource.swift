@@ -149,7 +149,7 @@ extension SecureVault.KeySource {
           reason: "the credential \(name.debugDescription), which opens this vault, is missing",
           remedy: "Add LoadCredential=\(name) to the systemd unit; the secrets are untouched.")
       }
-      let memory = try Self.contents(of: file, maxSize: 1 << 20)
+      let memory = try Self.contents(of: file)
       return try Self.secret(.credential, name, memory, path: path)
     case .closure(let name, let key):
       let data: Data
@@ -222,11 +222,9 @@ extension SecureVault.KeySource {
     return directory + "/" + name
   }
 
-  private static func contents(
-    of file: File, maxSize: Int
-  ) throws(StorageError) -> SecretBytes {
+  private static func contents(of file: File) throws(StorageError) -> SecretBytes {
     let size = try file.status().size
-    guard size <= maxSize else {
+    guard size <= 1 << 20 else {
       throw StorageError(
         .misuse, operation: "open", path: file.path, reason: "the file is too large for a key",
         remedy: "Generate a key with: openssl rand -base64 48")

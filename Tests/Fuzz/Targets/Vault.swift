@@ -51,7 +51,8 @@ private func checkUnreadable(_ error: StorageError) {
 @Sendable func tryVaultEntry(_ input: UnsafeRawBufferPointer) {
   let path = EntryPath(vault: "", directoryName: "", fileName: "")
   if let header = try? EntryHeader(input, at: path) {
-    check(input.starts(with: header.bytes), "a header is written with the same bytes")
+    let bytes = [UInt8](count: EntryHeader.size) { header.write(to: &$0) }
+    check(input.starts(with: bytes), "a header is written with the same bytes")
     check(header.namesLength <= EntryHeader.maxNamesLength, "names are within their limit")
     check(
       header.fileLength > header.namesLength && header.fileLength > header.valueLength,
@@ -59,7 +60,7 @@ private func checkUnreadable(_ error: StorageError) {
   }
   let plaintext = UnsafeRawBufferPointer(rebasing: input.dropFirst(EntryHeader.size))
   if let names = EntryNames(plaintext) {
-    let bytes = names.bytes
+    let bytes = [UInt8](count: names.length) { names.write(to: &$0) }
     check(bytes.count % 64 == 0, "names are padded")
     check(bytes.withBytes { EntryNames($0) } == names, "names read back")
     let length = 24 + names.service.utf8.count + names.key.utf8.count

@@ -18,27 +18,21 @@ enum OpenSSL {
     let hmac: OpaquePointer
   }
 
-  private static let fetched: Result<Algorithms, StorageError> = {
-    do throws(StorageError) {
-      #if !os(Linux)
-      // As CKeepsake does on Linux when the program starts.
-      try OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil).check("initialization")
-      #endif
-      let mac = try required(EVP_MAC_fetch(nil, "HMAC", nil), "HMAC")
-      let template = try required(EVP_MAC_CTX_new(mac), "HMAC")
-      try EVP_MAC_CTX_set_params(template, [digestParameter, OSSL_PARAM_construct_end()])
-        .check("HMAC-SHA-256")
-      return .success(
-        Algorithms(
-          ecb: try required(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "AES-256-ECB"),
-          gcm: try required(EVP_CIPHER_fetch(nil, "AES-256-GCM", nil), "AES-256-GCM"),
-          sha256: try required(EVP_MD_fetch(nil, "SHA256", nil), "SHA-256"),
-          hkdf: try required(EVP_KDF_fetch(nil, "HKDF", nil), "HKDF"),
-          hmac: template))
-    } catch {
-      return .failure(error)
-    }
-  }()
+  private static let fetched = Result { () throws(StorageError) in
+    #if !os(Linux)
+    // As CKeepsake does on Linux when the program starts.
+    try OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil).check("initialization")
+    #endif
+    let mac = try required(EVP_MAC_fetch(nil, "HMAC", nil), "HMAC")
+    let template = try required(EVP_MAC_CTX_new(mac), "HMAC")
+    try EVP_MAC_CTX_set_params(template, [digestParameter, OSSL_PARAM_construct_end()])
+      .check("HMAC-SHA-256")
+    return Algorithms(
+      ecb: try required(EVP_CIPHER_fetch(nil, "AES-256-ECB", nil), "AES-256-ECB"),
+      gcm: try required(EVP_CIPHER_fetch(nil, "AES-256-GCM", nil), "AES-256-GCM"),
+      sha256: try required(EVP_MD_fetch(nil, "SHA256", nil), "SHA-256"),
+      hkdf: try required(EVP_KDF_fetch(nil, "HKDF", nil), "HKDF"), hmac: template)
+  }
 
   static var algorithms: Algorithms {
     get throws(StorageError) { try fetched.get() }

@@ -44,10 +44,7 @@ struct ByteWriter {
 
   /// Appends a text in UTF-8.
   mutating func append(_ text: String) {
-    let isAppended: Void? = text.utf8.withContiguousStorageIfAvailable {
-      append(UnsafeRawBufferPointer($0))
-    }
-    if isAppended == nil { Array(text.utf8).withUnsafeBytes { append($0) } }
+    text.utf8.span.bytes.withUnsafeBytes { append($0) }
   }
 
   mutating func append(_ bytes: [UInt8]) { bytes.withUnsafeBytes { append($0) } }

@@ -55,9 +55,7 @@ extension Vault {
   }
 
   private var damagedHeader: StorageError {
-    StorageError(
-      .damaged, operation: "open", path: storage.headerPath, reason: "the vault header was altered",
-      remedy: "Restore it from a backup; the secrets are untouched.")
+    VaultHeader.damageError(storage.headerPath, "the vault header was altered")
   }
 
   static let mistypedCode = "there is a typing error in the recovery code"

@@ -56,10 +56,9 @@ extension Vault {
   }
 
   private var presenceSlotMissing: StorageError {
-    StorageError(
-      .damaged, operation: "open", path: storage.headerPath,
-      reason: "the vault header has no usable key slot for secrets that require user presence",
-      remedy: "Restore it from a backup; the secrets are untouched.")
+    VaultHeader.damageError(
+      storage.headerPath,
+      "the vault header has no usable key slot for secrets that require user presence")
   }
 
   /// The key to seal a value under, after asking the user.

@@ -121,9 +121,11 @@ package struct VaultHeader: Equatable, Sendable {
       remedy: "Move it away, or restore the right file from a backup; the secrets are untouched.")
   }
 
-  package static func damageError(_ path: String) -> StorageError {
+  package static func damageError(
+    _ path: String, _ reason: String = "the vault header is damaged"
+  ) -> StorageError {
     StorageError(
-      .damaged, operation: "open", path: path, reason: "the vault header is damaged",
+      .damaged, operation: "open", path: path, reason: reason,
       remedy: "Restore it from a backup; the secrets are untouched.")
   }
 

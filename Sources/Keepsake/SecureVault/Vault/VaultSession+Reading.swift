@@ -182,21 +182,17 @@ extension VaultSession {
   func hasEntryRequiringPresence() throws(StorageError) -> Bool {
     for _ in 0..<passCount {
       for directoryName in try storage.entryDirectories() {
-        for path in try storage.entries(in: directoryName) where try mayRequirePresence(path) {
-          return true
+        for path in try storage.entries(in: directoryName) {
+          do throws(StorageError) {
+            if try readEntry(at: path, .names)?.header.isPresenceRequired == true { return true }
+          } catch {
+            if error.isDescriptorLimit { throw error }
+            if header.presenceSlot != nil { return true }
+          }
         }
       }
     }
     return false
-  }
-
-  private func mayRequirePresence(_ path: EntryPath) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try readEntry(at: path, .names)?.header.isPresenceRequired ?? false
-    } catch {
-      if error.isDescriptorLimit { throw error }
-      return header.presenceSlot != nil
-    }
   }
 }
 #endif
