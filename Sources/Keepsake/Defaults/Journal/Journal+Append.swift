@@ -1,19 +1,25 @@
 /// Changing values. Each change is a record that is appended under the journal's lock.
 extension Journal {
   func set(_ value: StoredValue?, forKey key: String) throws(StorageError) {
-    try append(ValueChange(key: key, value: value))
+    try withUnsafePointer(to: ValueChange(key: key, value: value)) {
+      change throws(StorageError) in
+      try append(UnsafeBufferPointer(start: change, count: 1))
+    }
   }
 
   func apply(_ changes: [ValueChange]) throws(StorageError) {
-    _ = try changes.withUnsafeBufferPointer { changes throws(StorageError) in
-      try append(changes)
-    }
+    try changes.withUnsafeBufferPointer { changes throws(StorageError) in try append(changes) }
   }
 
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
-    try append(ValueChange(key: key, value: new)) { $0[key]?.value == old }
+    var isReplaced = false
+    try update(key) { current in
+      isReplaced = current == old
+      return isReplaced ? .some(new) : nil
+    }
+    return isReplaced
   }
 
   func update(
@@ -23,33 +29,33 @@ extension Journal {
     defer { if isAttempted { observers.signal(key) } }
     // Made only once, although the first change may find that there is no journal yet.
     var result: StoredValue???
-    try locked { writer, deferred throws(StorageError) -> Void? in
+    try locked { writer, deferred throws(StorageError) in
       let old = try loaded.withLock { file throws(StorageError) in
         try file.makeCurrent(writer.handle)
         return file.table.value(forKey: key)
       }
       let generation = ForkGuard.generation
       if result == nil || old != nil { result = .some(try change(old)) }
-      guard case .some(.some(let new)) = result, new != nil || old != nil else { return () }
+      guard case .some(.some(let new)) = result, new != nil || old != nil else { return true }
       guard generation == ForkGuard.generation else {
         throw StorageError(
           .misuse, operation: "update", path: path, reason: "the closure forked the process",
           remedy: "Fork outside the closure.")
       }
-      guard writer.handle != nil else { return nil }
+      guard writer.handle != nil else { return false }
       isAttempted = true
-      return try withUnsafePointer(to: ValueChange(key: key, value: new)) {
+      try withUnsafePointer(to: ValueChange(key: key, value: new)) {
         change throws(StorageError) in
         try write(UnsafeBufferPointer(start: change, count: 1), &writer, &deferred)
       }
+      return true
     }
   }
 
   func removeAll() throws(StorageError) {
-    try locked { writer, deferred throws(StorageError) -> Void? in
-      guard let handle = writer.handle else { return () }
-      guard handle.file.isWritable else { throw writingError() }
-      defer { loaded.withLock { deferred.take(&$0) } }
+    try maintain { writer, deferred throws(StorageError) in
+      guard let handle = writer.handle, handle.file.isWritable else { throw writingError() }
+      defer { loaded.withLock { $0.passOn(to: &deferred) } }
       // The removal counts from the moment that this record is published. The new file only spares
       // the space; without it, the record has to survive a power cut.
       do throws(StorageError) {
@@ -63,7 +69,6 @@ extension Journal {
         if loaded.withLock({ $0.isCondemned }) { throw error }
         try handle.file.synchronize()
       }
-      return ()
     }
   }
 
@@ -79,35 +84,21 @@ extension Journal {
 
   // MARK: Appending
 
-  @discardableResult
-  private func append(
-    _ change: ValueChange, if condition: ((borrowing ValueTable) -> Bool)? = nil
-  ) throws(StorageError) -> Bool {
-    try withUnsafePointer(to: change) { change throws(StorageError) in
-      try append(UnsafeBufferPointer(start: change, count: 1), if: condition)
-    }
-  }
-
-  /// Appends the changes if `condition` holds for the current table; returns whether it does.
-  private func append(
-    _ changes: UnsafeBufferPointer<ValueChange>,
-    if condition: ((borrowing ValueTable) -> Bool)? = nil
-  ) throws(StorageError) -> Bool {
+  /// Appends the changes, unless all of them remove keys that do not exist.
+  private func append(_ changes: UnsafeBufferPointer<ValueChange>) throws(StorageError) {
     var isAttempted = false
     // Even after an error: a part of the changes may have been written.
     defer { if isAttempted { observers.signal(changes.count == 1 ? changes[0].key : nil) } }
-    let isRemoval = changes.allSatisfy { $0.value == nil }
-    return try locked { writer, deferred throws(StorageError) -> Bool? in
-      if condition != nil || isRemoval {
-        let isDecided = try loaded.withLock { file throws(StorageError) -> Bool? in
+    let isRemoval = changes.hasNoValue
+    try locked { writer, deferred throws(StorageError) in
+      if isRemoval {
+        let isDone = try loaded.withLock { file throws(StorageError) in
           try file.makeCurrent(writer.handle)
-          if let condition, !condition(file.table) { return false }
-          // The keys to remove do not exist.
-          return isRemoval && changes.allSatisfy { file.table[$0.key] == nil } ? true : nil
+          return changes.allSatisfy { file.table[$0.key] == nil }
         }
-        if let isDecided { return isDecided }
+        if isDone { return true }
       }
-      guard writer.handle != nil else { return nil }
+      guard writer.handle != nil else { return false }
       isAttempted = true
       try write(changes, &writer, &deferred)
       return true
@@ -153,9 +144,13 @@ extension Journal {
     }
     try loaded.withLock { file throws(StorageError) in
       file.lastWrite = CoarseClock.now
-      if file.noteUnsyncedRecords() { deferred.isSyncDue = true }
+      file.isUnsynced = true
+      if !file.isSyncScheduled {
+        file.isSyncScheduled = true
+        deferred.isSyncDue = true
+      }
       try file.publish(changes, word, handle, from: start, to: end)
-      deferred.take(&file)
+      file.passOn(to: &deferred)
       deferred.compaction = file.takeDueCompaction()
     }
     writer.end = end

@@ -62,17 +62,18 @@ extension Journal {
     _ replacement: Replacement, _ id: UInt64, end: Int
   ) throws(StorageError) -> String? {
     var kept: String?
-    try locked { writer, deferred throws(StorageError) -> Void? in
-      guard let handle = writer.handle else { return nil }
+    try locked { writer, deferred throws(StorageError) in
+      guard let handle = writer.handle else { return false }
       guard handle.file.isWritable else { throw writingError() }
-      guard let temporary = replacement.take() else { return () }
+      guard let temporary = replacement.take() else { return true }
       kept = try keepReplacedFile(handle, end: writer.end)
       try install(temporary, id, end: end, &writer)
       guard let restored = writer.handle else { throw replacementFailure() }
       try loaded.withLock { file throws(StorageError) in
         try file.readAgain(restored)
-        deferred.take(&file)
+        file.passOn(to: &deferred)
       }
+      return true
     }
     try synchronizeDirectory()
     // Only now: a restore that fails must not push out what earlier ones have kept. What cannot be

@@ -1,13 +1,4 @@
 /// Making records survive a power cut.
-extension LoadedJournal {
-  /// Notes that records have been written; returns whether the caller has to schedule a sync.
-  mutating func noteUnsyncedRecords() -> Bool {
-    defer { isSyncScheduled = true }
-    isUnsynced = true
-    return !isSyncScheduled
-  }
-}
-
 extension Journal {
   /// Has records that were written become durable within about a second. The caller holds no lock.
   func synchronizeSoon() {

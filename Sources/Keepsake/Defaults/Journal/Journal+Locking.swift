@@ -54,12 +54,6 @@ extension Journal {
     var compaction: LoadedJournal.Compaction?
     var dropped: [UInt8]?
     var damage: StorageError?
-
-    mutating func take(_ file: inout LoadedJournal) {
-      if file.takeUnsignaledChanges() { hasChanges = true }
-      if file.takeHasOpenedFile() { hasOpenedFile = true }
-      if let values = file.takeDropped() { dropped = values }
-    }
   }
 
   /// Runs `body` while no other thread or process can write, with a table that is current. If there
@@ -67,15 +61,15 @@ extension Journal {
   ///
   /// - Parameters:
   ///   - timeout: How long to wait for other writers; nil for as long as every writer does.
-  ///   - body: Returns nil if it needs a journal; then one is made.
-  func locked<R>(
+  ///   - body: Returns false if it needs a journal; then one is made, and it is called again.
+  func locked(
     timeout: Duration? = nil,
-    _ body: (inout Writer, inout DeferredWork) throws(StorageError) -> R?
-  ) throws(StorageError) -> R {
+    _ body: (inout Writer, inout DeferredWork) throws(StorageError) -> Bool
+  ) throws(StorageError) {
     let wait = Wait(timeout: timeout ?? self.timeout)
     var deferred = DeferredWork()
     defer { finish(deferred) }
-    let result = try writer.withLock(timeout: wait.timeout) { writer throws(StorageError) in
+    let done: Void? = try writer.withLock(timeout: wait.timeout) { writer throws(StorageError) in
       writer.enterGeneration()
       defer {
         if isWaitingForOtherProgram.load(ordering: .relaxed) {
@@ -93,18 +87,23 @@ extension Journal {
             if let current = writer.handle, current !== handle { current.unlock() }
           }
         }
-        if let result = try body(&writer, &deferred) { return result }
+        if try body(&writer, &deferred) { return }
         try makeFile()
       }
     }
-    if let result { return result }
-    if isWaitingForOtherProgram.load(ordering: .relaxed) { throw replacementTimeout(wait.timeout) }
+    if done == nil { throw threadTimeout(wait.timeout) }
+  }
+
+  /// The error of a writer that waited too long for another thread, which may itself be waiting.
+  @inline(never)
+  private func threadTimeout(_ timeout: Duration) -> StorageError {
+    if isWaitingForOtherProgram.load(ordering: .relaxed) { return replacementTimeout(timeout) }
     if isWaitingForLock.load(ordering: .relaxed) {
-      throw LockFile.timeoutError(location.path, wait.timeout)
+      return LockFile.timeoutError(location.path, timeout)
     }
-    throw StorageError(
+    return StorageError(
       .timedOut, operation: "lock", path: location.path,
-      reason: "another thread was writing for more than \(wait.timeout)",
+      reason: "another thread was writing for more than \(timeout)",
       remedy: "Do not wait for other threads inside the closure of an update.")
   }
 
@@ -113,9 +112,9 @@ extension Journal {
     timeout: Duration? = nil,
     _ body: (inout Writer, inout DeferredWork) throws(StorageError) -> Void
   ) throws(StorageError) {
-    try locked(timeout: timeout) { writer, deferred throws(StorageError) -> Void? in
+    try locked(timeout: timeout) { writer, deferred throws(StorageError) in
       if writer.handle != nil { try body(&writer, &deferred) }
-      return ()
+      return true
     }
   }
 
@@ -156,9 +155,9 @@ extension Journal {
       guard let handle = try openFile(&writer) else {
         writer.forget()
         let isMissing = try loaded.withLock { file throws(StorageError) in
-          defer { deferred.take(&file) }
+          defer { file.passOn(to: &deferred) }
           try file.validate()
-          return file.isMissing
+          return file.handle == nil
         }
         if isMissing { return nil }
         continue  // another process has just made it
@@ -173,7 +172,7 @@ extension Journal {
         }
       }
       let validity = try loaded.withLock { file throws(StorageError) in
-        defer { deferred.take(&file) }
+        defer { file.passOn(to: &deferred) }
         return try file.validate(handle)
       }
       switch validity {
@@ -251,7 +250,7 @@ extension Journal {
       loaded.withLock { $0.noteCut() }
     }
     switch repair {
-    case nil, .damaged(nil): return true
+    case nil: return true
     case .damaged:
       deferred.damage = repairDamage(&writer)
       if let failure = deferred.damage, loaded.withLock({ $0.isUnfinished }) { throw failure }
@@ -262,7 +261,7 @@ extension Journal {
         guard loaded.withLock({ $0.giveUpRepair() }) else { throw error }
       }
     }
-    defer { loaded.withLock { deferred.take(&$0) } }
+    defer { loaded.withLock { $0.passOn(to: &deferred) } }
     return writer.handle != nil
   }
 

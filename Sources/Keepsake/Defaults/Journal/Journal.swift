@@ -56,7 +56,7 @@ final class Journal: ValueEngine, FileHoldingStore {
   }
 
   func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
-    loaded.withLock { $0.cache(model, of: value, forKey: key) }
+    loaded.withLock { $0.table.cache(model, of: value, forKey: key) }
   }
 
   func keys() throws(StorageError) -> [String] { try read { $0.entries.copiedKeys }.keys }
@@ -112,7 +112,7 @@ final class Journal: ValueEngine, FileHoldingStore {
   func followUpValidation() {
     var deferred = DeferredWork()
     let isDamaged = loaded.withLock { file in
-      deferred.take(&file)
+      file.passOn(to: &deferred)
       return file.isDamaged
     }
     // A forked child that only reads would otherwise keep the lock of its parent, even after the

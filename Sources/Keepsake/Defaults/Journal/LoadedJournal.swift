@@ -7,7 +7,7 @@
 struct LoadedJournal: ~Copyable {
   let location: JournalPaths
 
-  private(set) var table = ValueTable()
+  var table = ValueTable()
   private(set) var handle: JournalHandle? {
     didSet {
       mappedWord = handle?.mappedWord
@@ -24,7 +24,7 @@ struct LoadedJournal: ~Copyable {
   private(set) var id: UInt64 = 0
   /// Where the next record begins that is not in the table.
   private(set) var end = 0
-  /// What a writer has to do before it changes anything.
+  /// What a writer has to do before it changes anything. It tries that once.
   private(set) var repair: Repair?
   /// The file whose damage is known, so that it is reported once.
   private var damagedFile: FileStatus?
@@ -40,7 +40,7 @@ struct LoadedJournal: ~Copyable {
   private(set) var settlingTime: Duration?
   /// The process that opened the file.
   private(set) var generation = ForkGuard.generation
-  /// Whether the file was opened since ``takeHasOpenedFile()``, and when that last returned true.
+  /// Whether the file was opened since ``passOn(to:)`` was last called, and when that said so.
   private var hasOpenedFile = false
   private var lastOpening: Int64 = 0
   /// When a writer last used the file, by ``CoarseClock``.
@@ -80,8 +80,8 @@ struct LoadedJournal: ~Copyable {
   var watchingFailure: StorageError.Code?
 
   enum Repair {
-    /// Records are damaged in that many places; nil once that has been reported.
-    case damaged(Int?)
+    /// Records are damaged in that many places, which has not been reported.
+    case damaged(Int)
     /// The file is to be written anew: another program has restored an earlier state of it, and no
     /// word may stand for two states; or it is empty; or its writer was killed while replacing it.
     case rewrite
@@ -89,8 +89,8 @@ struct LoadedJournal: ~Copyable {
 
   enum Validity {
     case current
-    /// Another program may still be writing the file: the table may be what was known before, and
-    /// the next read looks again.
+    /// The file does not count yet: the table may be what was known before, and the next read looks
+    /// again.
     case unsettled
     /// The path does not lead to the file that the caller has locked.
     case elsewhere
@@ -103,10 +103,6 @@ struct LoadedJournal: ~Copyable {
   var isCurrent: Bool {
     guard let mappedWord, let validatedWord else { return false }
     return mappedWord.value == validatedWord.bits && generation == ForkGuard.generation
-  }
-
-  mutating func cache(_ model: DecodedModel, of value: StoredValue, forKey key: String) {
-    table.cache(model, of: value, forKey: key)
   }
 
   // MARK: Validating
@@ -140,9 +136,7 @@ struct LoadedJournal: ~Copyable {
       // Load the word first, so that anything published later still counts as a change.
       let word = handle.word
       if try catchUp(to: word, of: status, handle) { return .current }
-      if let isSettled = try reload(word, handle, isLocked: locked != nil) {
-        return isSettled ? .current : .unsettled
-      }
+      if let validity = try reload(word, handle, isLocked: locked != nil) { return validity }
     }
   }
 
@@ -160,7 +154,7 @@ struct LoadedJournal: ~Copyable {
   private mutating func catchUp(
     to word: JournalWord, of status: FileStatus, _ handle: JournalHandle
   ) throws(StorageError) -> Bool {
-    guard let identity, identity.isSameFile(as: status), !needsRepair,
+    guard let identity, identity.isSameFile(as: status), repair == nil,
       let newEnd = word.end(of: id), newEnd >= end, status.size >= newEnd
     else { return false }
     isLostToOther = false  // the other program has put it back
@@ -182,10 +176,10 @@ struct LoadedJournal: ~Copyable {
 
   /// Reads the whole file, unless another program may still be writing it.
   ///
-  /// - Returns: Whether the file counts; nil if it was changed meanwhile.
+  /// - Returns: nil if the file was changed meanwhile.
   private mutating func reload(
     _ word: JournalWord, _ handle: JournalHandle, isLocked: Bool
-  ) throws(StorageError) -> Bool? {
+  ) throws(StorageError) -> Validity? {
     // A writer is about to replace the file by one with the same values.
     let isBeingReplaced = word == .replaced && !isLocked
     let status = try handle.file.status(withTimes: true)
@@ -201,10 +195,10 @@ struct LoadedJournal: ~Copyable {
     if !contents.isComplete {
       // A writer that fills the file has overwritten a part of it, or finished that meanwhile.
       if isBeingReplaced, contents.damage > 0 {
-        if identity != nil || table.entries.count > 0 { return false }
+        if identity != nil || table.entries.count > 0 { return .unsettled }
         if try handle.file.read(from: 0, count: status.size) != bytes { return nil }
       }
-      if !isBeingReplaced, isUnsettled(status), isLocked || identity != nil { return false }
+      if !isBeingReplaced, isUnsettled(status), isLocked || identity != nil { return .unsettled }
     }
 
     // Only another program makes a file older than the table, or puts one in place of the journal.
@@ -242,10 +236,10 @@ struct LoadedJournal: ~Copyable {
     }
     apply(contents.records, in: contents.bytes)
     hasUnpublishedBytes = end < bytes.count
-    if settlingTime != nil || isBeingReplaced { return false }  // the next call looks again
+    if settlingTime != nil || isBeingReplaced { return .unsettled }
     adopt(status)
     if contents.damage > 0 {
-      repair = .damaged(isReported ? nil : contents.damage)
+      if !isReported { repair = .damaged(contents.damage) }
       damagedFile = status
     } else {
       damagedFile = nil
@@ -253,7 +247,7 @@ struct LoadedJournal: ~Copyable {
     }
     // The mapping of an empty file does not show what is written to it.
     if !handle.isLost { validatedWord = word }
-    return true
+    return .current
   }
 
   private struct Contents {
@@ -362,36 +356,33 @@ struct LoadedJournal: ~Copyable {
 
   // MARK: What reading leaves to do
 
-  /// Whether there was no file when it was last validated.
-  var isMissing: Bool { handle == nil }
-
-  mutating func takeUnsignaledChanges() -> Bool {
-    defer { hasUnsignaledChanges = false }
-    return hasUnsignaledChanges
+  /// Leaves to the caller what it may do only without a lock.
+  @inline(__always)
+  mutating func passOn(to deferred: inout Journal.DeferredWork) {
+    if hasUnsignaledChanges {
+      hasUnsignaledChanges = false
+      deferred.hasChanges = true
+    }
+    if hasOpenedFile {
+      hasOpenedFile = false
+      lastOpening = CoarseClock.now
+      deferred.hasOpenedFile = true
+    }
+    if let values = dropped.take() { deferred.dropped = values }
   }
 
-  mutating func takeDropped() -> [UInt8]? { dropped.take() }
-
   /// Notes damage that was found after the file had been read.
-  mutating func noteDamage() { if !needsRepair { repair = .damaged(1) } }
+  mutating func noteDamage() { if repair == nil { repair = .damaged(1) } }
 
   /// The number of damaged places, once.
   mutating func takeDamage() -> Int? {
-    guard case .damaged(let count?) = repair else { return nil }
-    repair = .damaged(nil)
+    guard case .damaged(let count) = repair else { return nil }
+    repair = nil
     return count
   }
 
   /// Whether there is damage that has not been reported.
-  var isDamaged: Bool { if case .damaged(_?) = repair { true } else { false } }
-
-  /// Whether a writer has to repair the file. It tries that once.
-  private var needsRepair: Bool {
-    switch repair {
-    case nil, .damaged(nil): false
-    case .damaged, .rewrite: true
-    }
-  }
+  var isDamaged: Bool { if case .damaged = repair { true } else { false } }
 
   /// Leaves the file as it is, because it could not be repaired; false if it cannot stay so.
   mutating func giveUpRepair() -> Bool {
@@ -421,14 +412,6 @@ struct LoadedJournal: ~Copyable {
     if !isCurrent || handle?.file.isOpen == false { try validate() }
   }
 
-  @inline(__always)
-  mutating func takeHasOpenedFile() -> Bool {
-    guard hasOpenedFile else { return false }
-    hasOpenedFile = false
-    lastOpening = CoarseClock.now
-    return true
-  }
-
   // MARK: Files
 
   /// When the file was last used, by ``CoarseClock``. Reads of a current table do not count: they
@@ -438,7 +421,7 @@ struct LoadedJournal: ~Copyable {
   /// Closes the file. The table stays, and the next validation opens it again; returns false if it
   /// has to stay open.
   mutating func closeFile() -> Bool {
-    if isCompacting || isCondemned || needsRepair { return false }
+    if isCompacting || isCondemned || repair != nil { return false }
     handle = nil
     hasOpenedFile = false
     if !isFollowed { endWatch() }
