@@ -26,12 +26,7 @@ extension Defaults.Store {
   ///   its ``StorageError/key`` says which.
   public func export(as format: Defaults.ExportFormat) throws(StorageError) -> Data {
     try perform("export") { engine in
-      // Not a dictionary, in which two keys would collide that differ only in normalization (NFC
-      // and NFD).
-      var values: [(key: String, value: StoredValue)] = []
-      for key in try engine.keys() {
-        if let value = try engine.value(forKey: key) { values.append((key, value)) }
-      }
+      let values = try engine.readValues()
       switch format {
       case .json: return Self.json(values)
       case .propertyList: return try Self.propertyList(values)

@@ -29,7 +29,9 @@ extension Defaults.Store {
     let changes = document.values.map { ValueChange(key: $0.key, value: $0.value) }
     try perform("import") { engine in
       try RunningUpdate.requireNone(of: self)
-      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+      let isCounted = observation.beginWrite()
+      defer { observation.endWrite(of: changes.map(\.key), isCounted: isCounted) }
+      try engine.apply(changes)
     }
   }
 }

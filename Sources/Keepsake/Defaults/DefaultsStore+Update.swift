@@ -74,21 +74,19 @@ extension Defaults.Store {
         case .failure where engine.isCopy: break attempts
         case .failure(let error): return .failure(error)
         case .success((let value, let new)):
-          let isReplaced = try observation.notifyingObservers(of: [key]) {
-            () throws(StorageError) in
-            try engine.replace(old, with: new, forKey: key)
-          }
-          if isReplaced { return .success(value) }
+          let isCounted = observation.beginWrite()
+          defer { observation.endWrite(of: [key], isCounted: isCounted) }
+          if try engine.replace(old, with: new, forKey: key) { return .success(value) }
         }
       }
       var result: Result<T, E>?
-      try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
-        try engine.update(key) { old throws(StorageError) in
-          let change = try changed(old)
-          result = change.map(\.0)
-          guard case .success((_, let stored)) = change else { return nil }
-          return .some(stored)
-        }
+      let isCounted = observation.beginWrite()
+      defer { observation.endWrite(of: [key], isCounted: isCounted) }
+      try engine.update(key) { old throws(StorageError) in
+        let change = try changed(old)
+        result = change.map(\.0)
+        guard case .success((_, let stored)) = change else { return nil }
+        return .some(stored)
       }
       // `update` either calls its closure or throws, so there is a result.
       return result ?? .success(defaultValue)

@@ -349,7 +349,9 @@ extension Defaults.Store {
     try perform("remove") { engine in
       try RunningUpdate.requireNone(of: self)
       let changes = keys.map { ValueChange(key: $0, value: nil) }
-      try observation.notifyingObservers(of: changes.map(\.key)) { try engine.apply(changes) }
+      let isCounted = observation.beginWrite()
+      defer { observation.endWrite(of: changes.map(\.key), isCounted: isCounted) }
+      try engine.apply(changes)
     }
   }
 
@@ -362,17 +364,19 @@ extension Defaults.Store {
   public func removeAll() throws(StorageError) {
     try perform("removeAll") { engine in
       try RunningUpdate.requireNone(of: self)
-      try observation.notifyingObservers(of: nil) { try engine.removeAll() }
+      let isCounted = observation.beginWrite()
+      defer { observation.endWrite(of: nil, isCounted: isCounted) }
+      try engine.removeAll()
     }
   }
 
   @usableFromInline
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try RunningUpdate.requireNone(of: self)
-    try observation.notifyingObservers(of: [key]) { () throws(StorageError) in
-      if lateEngine != nil { return try engine.get().set(value, forKey: key) }
-      try valueEngine.set(value, forKey: key)
-    }
+    let isCounted = observation.beginWrite()
+    defer { observation.endWrite(of: [key], isCounted: isCounted) }
+    if lateEngine != nil { return try engine.get().set(value, forKey: key) }
+    try valueEngine.set(value, forKey: key)
   }
 
   /// Waits until everything that this process has set survives a power cut.

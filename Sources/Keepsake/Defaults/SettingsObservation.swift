@@ -158,20 +158,24 @@ final class SettingsObservation: Observable, Sendable {
 
   // MARK: Changes by this process
 
-  /// Runs `write`, and then notifies the observers of the keys whose values it has changed, on this
-  /// thread and before it returns. Nil means all keys.
+  /// Begins a write, which ends with ``endWrite(of:isCounted:)`` also if it fails; returns whether
+  /// it is counted.
   @inline(__always)
-  func notifyingObservers<R, E: Error>(
-    of keys: @autoclosure () -> [String]?, _ write: () throws(E) -> R
-  ) throws(E) -> R {
-    let isCounted = hasObservers
+  func beginWrite() -> Bool {
+    guard hasObservers else { return false }
     // While a write is counted, background checks leave all changes to it.
-    if isCounted { state.withLock { $0.activeWrites += 1 } }
-    defer { if isCounted || hasObservers { endWrite(of: keys(), isCounted: isCounted) } }
-    return try write()
+    state.withLock { $0.activeWrites += 1 }
+    return true
   }
 
-  private func endWrite(of keys: [String]?, isCounted: Bool) {
+  /// Ends a write: notifies the observers of the keys whose values it has changed, on this thread.
+  /// Nil means all keys.
+  @inline(__always)
+  func endWrite(of keys: @autoclosure () -> [String]?, isCounted: Bool) {
+    if isCounted || hasObservers { notifyObservers(of: keys(), isCounted: isCounted) }
+  }
+
+  private func notifyObservers(of keys: [String]?, isCounted: Bool) {
     // Inside an update an observer could not write, and locks may be held.
     if RunningUpdate.isAnyRunning {
       if isCounted { state.withLock { $0.activeWrites -= 1 } }

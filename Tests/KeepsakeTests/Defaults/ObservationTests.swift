@@ -292,10 +292,10 @@ import Testing
     let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
     let notifications = Notifications()
     notifications.track { observation.registerAccess(to: "theme") }
-    try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
-      try engine.set(.string("dark"), forKey: "theme")
-      observation.check()
-    }
+    let isCounted = observation.beginWrite()
+    try engine.set(.string("dark"), forKey: "theme")
+    observation.check()
+    observation.endWrite(of: ["size"], isCounted: isCounted)
     try await eventually("notified in the background") { notifications.count == 1 }
   }
 
@@ -304,15 +304,15 @@ import Testing
     let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
     let notifications = Notifications()
     notifications.track { observation.registerAccess(to: "size") }
-    try observation.notifyingObservers(of: ["size"]) { () throws(StorageError) in
-      try engine.set(.int(1), forKey: "size")
-      let isChecked = DispatchSemaphore(value: 0)
-      DispatchQueue.global().async {
-        observation.check()
-        isChecked.signal()
-      }
-      isChecked.wait()
+    let isCounted = observation.beginWrite()
+    try engine.set(.int(1), forKey: "size")
+    let isChecked = DispatchSemaphore(value: 0)
+    DispatchQueue.global().async {
+      observation.check()
+      isChecked.signal()
     }
+    isChecked.wait()
+    observation.endWrite(of: ["size"], isCounted: isCounted)
     #expect(notifications.count == 1)
     #expect(notifications.thread == pthread_self())
   }

@@ -51,8 +51,9 @@ extension StorageEngines {
     /// Makes the calls of the engine other than ``StorageEngines/MirroredEngine/fill(_:)``.
     private let engine: CustomEngine
     private let values = MemoryEngine(afterFork: { ValueTable() })
-    /// How often filling has failed, and why it did the last time. One thread at a time fills.
-    private let filling = Locked<(failureCount: Int, failure: StorageError?)>((0, nil))
+    /// Why filling failed the last time. One thread at a time fills.
+    private let failure = Locked<StorageError?>(nil)
+    /// How often filling has failed.
     private let failureCount = Atomic(0)
     /// The ``ForkGuard/generation`` of the process that has filled the mirror; 0 before.
     private let filledGeneration = Atomic<UInt64>(0)
@@ -123,17 +124,17 @@ extension StorageEngines {
     /// take as long as a timeout.
     private func fill() throws(StorageError) {
       let known = failureCount.load(ordering: .acquiring)
-      try filling.withLock { state throws(StorageError) in
+      try failure.withLock { failure throws(StorageError) in
         if isFilled { return }
-        if state.failureCount != known, let failure = state.failure { throw failure }
+        if failureCount.load(ordering: .acquiring) != known, let failure { throw failure }
         do throws(StorageError) {
           try engine.calling { try source.fill(self) }
         } catch {
-          state = (state.failureCount &+ 1, error)
-          failureCount.store(state.failureCount, ordering: .releasing)
+          failure = error
+          failureCount.add(1, ordering: .releasing)
           throw error
         }
-        state.failure = nil
+        failure = nil
         filledGeneration.store(ForkGuard.generation, ordering: .releasing)
       }
     }

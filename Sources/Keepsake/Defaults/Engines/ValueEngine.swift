@@ -87,11 +87,17 @@ extension ValueEngine {
   /// For engines without versions: always returns all values.
   @usableFromInline
   func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
+    ChangedValues(values: try readValues(), isComplete: true, version: nil)
+  }
+
+  /// The values of all keys. Not a dictionary, in which two keys would collide that differ only in
+  /// normalization (NFC and NFD).
+  func readValues() throws(StorageError) -> [(key: String, value: StoredValue)] {
     var values: [(key: String, value: StoredValue)] = []
     for key in try keys() {
       if let value = try value(forKey: key) { values.append((key, value)) }
     }
-    return ChangedValues(values: values, isComplete: true, version: nil)
+    return values
   }
 }
 

@@ -275,7 +275,12 @@ struct LoadedJournal: ~Copyable {
       // A writer that replaces the file, or was killed while it did, leaves it or another one
       // complete.
       let isBeingReplaced = word == .replaced
-      if isBeingReplaced, let new = try nextJournal(id: id, for: status, isLocked: isLocked) {
+      // Readers go on without one that they may not read.
+      if isBeingReplaced,
+        let new = try isLocked
+          ? location.nextJournal(id: id, for: status)
+          : (try? location.nextJournal(id: id, for: status)) ?? nil
+      {
         contents.bytes = new
         contents.isInOtherFile = true
       }
@@ -300,18 +305,6 @@ struct LoadedJournal: ~Copyable {
     case .unsupported: contents.isComplete = true
     }
     return contents
-  }
-
-  /// Readers go on without one that they may not read.
-  private func nextJournal(
-    id: UInt64, for status: FileStatus, isLocked: Bool
-  ) throws(StorageError) -> [UInt8]? {
-    do throws(StorageError) {
-      return try location.nextJournal(id: id, for: status)
-    } catch {
-      if isLocked { throw error }
-      return nil
-    }
   }
 
   /// Whether a program may still be writing the file. Such a program does not tell when it has
