@@ -54,18 +54,12 @@ final class OpenStores: Sendable {
       if state.entries.count <= limit { return [] }
       // A quarter at once, so that not every call that opens files has to look for idle stores.
       let count = state.entries.count - limit + limit / 4
-      let uses = state.entries.indices.map { index in
-        (index, state.entries[index].store?.lastUse ?? .max)
-      }
-      // Of equal times, the store that was added first is older.
-      let chosen = Set(
-        uses.sorted { ($0.1, $0.0) < ($1.1, $1.0) }.prefix(count).filter {
-          $0.1 < .max && state.entries[$0.0].store !== store
-        }.map(\.0))
-      let idle = chosen.compactMap { state.entries[$0].store }
-      state.entries = state.entries.indices.filter { !chosen.contains($0) }.map {
-        state.entries[$0]
-      }
+      let uses = state.entries.map { (store: $0.store, time: $0.store?.lastUse ?? .max) }
+      // The sort is stable: of equal times, the store that was added first is older.
+      let idle = uses.sorted { $0.time < $1.time }.prefix(count).filter {
+        $0.time < .max && $0.store !== store
+      }.compactMap(\.store)
+      state.entries.removeAll { entry in idle.contains { $0 === entry.store } }
       return idle
     }
     let busy = idle.filter { !$0.closeIdleFiles() }
