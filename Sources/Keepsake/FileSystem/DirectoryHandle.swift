@@ -77,10 +77,7 @@ final class DirectoryHandle: Sendable {
 
   func setMode(_ mode: UInt32) throws(StorageError) {
     let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
-    if let code = result.errorCode, try FileSystem.isFixedMode(code, status(), includes: mode) {
-      return
-    }
-    try result.get(.chmod, path)
+    try FileSystem.requireMode(mode, after: result, path, status())
   }
 
   func isEmpty() throws(StorageError) -> Bool {

@@ -262,10 +262,7 @@ package final class File: ReadableFile, Sendable {
   /// Sets the mode, which the umask restricted when the file was created.
   func setMode(_ mode: UInt32) throws(StorageError) {
     let result = systemCall(.chmod, path, on: descriptor) { Int(fchmod(descriptor, mode_t(mode))) }
-    if let code = result.errorCode, try FileSystem.isFixedMode(code, status(), includes: mode) {
-      return
-    }
-    try result.get(.chmod, path)
+    try FileSystem.requireMode(mode, after: result, path, status())
   }
 }
 

@@ -24,28 +24,24 @@ extension FileSystem {
   static func unsafeDirectory(
     onTheWayTo path: String, isOwner: (UInt32) -> Bool
   ) throws(StorageError) -> UnsafeDirectory? {
-    var path = path.hasPrefix("/") ? path : try realPath(path)
-    let start = path
+    let start = path.hasPrefix("/") ? path : try realPath(path)
     var hasLink = false
-    while true {
-      if let status = try status(path, followsLinks: false) {
-        guard [0, unknownUser].contains(status.owner) || isOwner(status.owner) else {
-          return UnsafeDirectory(
-            path: path, reason: "\(path) belongs to user \(status.owner)",
-            remedy: "Run: chown \(ProcessEnvironment.userID) \(path)")
-        }
-        let others: UInt32 = isGroupPrivate(status, path) ? 0o002 : 0o022
-        if status.isSymbolicLink {
-          hasLink = true
-        } else if status.mode & others != 0, !status.isDirectory || status.mode & 0o1000 == 0 {
-          return UnsafeDirectory(
-            path: path,
-            reason: "other users may write to \(path) (mode \(String(status.mode, radix: 8)))",
-            remedy: "Run: chmod go-w \(path)")
-        }
+    for path in ancestors(of: start) {
+      guard let status = try status(path, followsLinks: false) else { continue }
+      guard [0, unknownUser].contains(status.owner) || isOwner(status.owner) else {
+        return UnsafeDirectory(
+          path: path, reason: "\(path) belongs to user \(status.owner)",
+          remedy: "Run: chown \(ProcessEnvironment.userID) \(path)")
       }
-      if path == "/" { break }
-      path = parent(of: path)
+      let others: UInt32 = isGroupPrivate(status, path) ? 0o002 : 0o022
+      if status.isSymbolicLink {
+        hasLink = true
+      } else if status.mode & others != 0, !status.isDirectory || status.mode & 0o1000 == 0 {
+        return UnsafeDirectory(
+          path: path,
+          reason: "other users may write to \(path) (mode \(String(status.mode, radix: 8)))",
+          remedy: "Run: chmod go-w \(path)")
+      }
     }
     guard hasLink else { return nil }
     let target = try realPath(start)

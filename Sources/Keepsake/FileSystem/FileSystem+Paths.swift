@@ -15,23 +15,20 @@ extension FileSystem {
   }
 
   /// An absolute path and all directories above it.
-  private static func ancestors(of path: String) -> some Sequence<String> {
+  static func ancestors(of path: String) -> some Sequence<String> {
     sequence(first: path) { $0 == "/" || !$0.hasPrefix("/") ? nil : parent(of: $0) }
   }
 
   /// The path itself, or its closest ancestor that exists and can be accessed.
   static func existingPath(_ path: String) throws(StorageError) -> String {
-    var path = path
-    while path != "/", try !isAccessible(path) { path = parent(of: path) }
-    return path
-  }
-
-  private static func isAccessible(_ path: String) throws(StorageError) -> Bool {
-    do throws(StorageError) {
-      return try status(path) != nil
-    } catch  where error.code == .notDirectory || error.code == .accessDenied {
-      return false  // some users have /dev/null or another user's directory as their home
+    for path in ancestors(of: path) {
+      do throws(StorageError) {
+        if try status(path) != nil { return path }
+      } catch  where error.code == .notDirectory || error.code == .accessDenied {
+        // Some users have /dev/null or another user's directory as their home.
+      }
     }
+    return "/"
   }
 
   /// A path that nothing has: `stem` with the time in seconds.

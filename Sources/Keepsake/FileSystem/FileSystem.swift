@@ -111,19 +111,21 @@ enum FileSystem {
     let result = systemCall(.chmod, fullPath) {
       Int(fchmodat(directory.descriptor, path, mode_t(mode), 0))
     }
-    if let code = result.errorCode,
-      try isFixedMode(code, status(path, in: directory), includes: mode)
+    try requireMode(mode, after: result, fullPath, status(path, in: directory))
+  }
+
+  /// Throws if setting a mode failed, unless the file system has none, or cannot change it, and the
+  /// mode that the file has grants as much.
+  static func requireMode(
+    _ mode: UInt32, after result: Result<Int, Errno>, _ path: String,
+    _ status: @autoclosure () throws(StorageError) -> FileStatus?
+  ) throws(StorageError) {
+    if let code = result.errorCode, [EPERM, ENOTSUP, ENOSYS, EINVAL].contains(code),
+      let status = try status(), status.mode & 0o777 & mode == mode & 0o777
     {
       return
     }
-    try result.get(.chmod, fullPath)
-  }
-
-  /// Whether setting a mode failed because the file system has none, or cannot change it, and the
-  /// mode that the file has grants as much.
-  static func isFixedMode(_ code: Int32, _ status: FileStatus?, includes mode: UInt32) -> Bool {
-    guard let status, [EPERM, ENOTSUP, ENOSYS, EINVAL].contains(code) else { return false }
-    return status.mode & 0o777 & mode == mode & 0o777
+    try result.get(.chmod, path)
   }
 
   // MARK: Removing

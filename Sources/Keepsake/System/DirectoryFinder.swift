@@ -134,21 +134,16 @@ struct DirectoryFinder: Sendable {
   /// Directories whose contents must not be deleted by accident, as far as they can be found.
   func protectedDirectories() -> [String] {
     // A directory that cannot be found needs no protection.
-    let documents = try? documents()
+    let (home, documents) = (try? home(), try? documents())
     let found = [
-      try? home(), documents.map { FileSystem.parent(of: $0) }, try? directory(.configuration),
+      home, documents.map { FileSystem.parent(of: $0) }, try? directory(.configuration),
       try? directory(.data), try? directory(.state), try? directory(.cache),
-    ]
-    return found.compactMap { $0 } + personalDirectories()
-  }
-
-  /// The directories for the user's own files, as far as they can be found.
-  private func personalDirectories() -> [String] {
-    guard let home = try? home() else { return [] }
+    ].compactMap { $0 }
+    guard let home else { return found }
     let names = [
       "Desktop", "Downloads", "Documents", "Music", "Pictures", "Public", "Templates", "Videos",
     ]
-    return names.map { home + "/" + $0 }
+    return found + names.map { home + "/" + $0 }
       + XDGUserDirectories.all(in: (try? userDirectories(home)) ?? [], home: home)
   }
 

@@ -13,9 +13,9 @@ public import FoundationEssentials
 public struct FileChunks: AsyncSequence, Sendable {
   /// The number of bytes in all pieces together.
   public let count: Int
-  private let source: ChunkSource
-  private let range: Range<Int>
-  private let size: Int
+  fileprivate let source: ChunkSource
+  fileprivate let range: Range<Int>
+  fileprivate let size: Int
 
   /// - Parameters:
   ///   - range: nil for all bytes. What is outside the source is left out.
@@ -33,7 +33,7 @@ public struct FileChunks: AsyncSequence, Sendable {
   /// Its `next` throws `CancellationError`, or a ``StorageError`` of code `damaged` if the file was
   /// changed, which for a cache entry is known before the last piece is returned.
   public func makeAsyncIterator() -> some AsyncIteratorProtocol<Data, any Error> {
-    PieceQueue(ChunkReader(source, range: range, size: size))
+    PieceQueue(ChunkReader(self))
   }
 }
 
@@ -45,22 +45,22 @@ final class ChunkReader: Sendable {
     var isVerified: Bool
   }
 
-  private let source: ChunkSource
-  private let range: Range<Int>
-  private let size: Int
+  private let chunks: FileChunks
   private let buffers: BufferPool
   private let progress: Locked<Progress>
 
-  init(_ source: ChunkSource, range: Range<Int>, size: Int) {
-    self.source = source
-    self.range = range
-    self.size = size
-    buffers = BufferPool(size: Swift.min(size, Swift.max(1, source.size)))
-    progress = Locked(Progress(position: range.lowerBound, isVerified: source.verify == nil))
+  init(_ chunks: FileChunks) {
+    self.chunks = chunks
+    buffers = BufferPool(size: Swift.min(chunks.size, Swift.max(1, chunks.source.size)))
+    progress = Locked(
+      Progress(position: chunks.range.lowerBound, isVerified: chunks.source.verify == nil))
   }
 
+  private var source: ChunkSource { chunks.source }
+  private var range: Range<Int> { chunks.range }
+
   /// How many pieces there are.
-  var pieceCount: Int { range.count / size + (range.count % size > 0 ? 1 : 0) }
+  var pieceCount: Int { range.count / chunks.size + (range.count % chunks.size > 0 ? 1 : 0) }
 
   /// Whether the pass includes all bytes, so that they can be summed as they are read.
   private var isWhole: Bool { range == 0..<source.size }
@@ -69,7 +69,7 @@ final class ChunkReader: Sendable {
   func next() throws(StorageError) -> Data {
     do throws(StorageError) {
       return try progress.withLock { progress throws(StorageError) in
-        let count = Swift.min(size, range.upperBound - progress.position)
+        let count = Swift.min(chunks.size, range.upperBound - progress.position)
         defer { progress.position += count }
         return try read(count, &progress)
       }
