@@ -77,9 +77,10 @@ package protocol VaultStorage: Sendable {
   /// An entry with unchecked bytes; nil if there is none.
   func openEntry(_ path: EntryPath, for purpose: EntryPurpose) throws(StorageError) -> StoredEntry?
 
-  /// Keeps all other threads and processes from writing that entry or the header; nil if the storage
-  /// has no locks. One without them fails writes that are based on something else than what is
-  /// stored.
+  /// Keeps all other threads and processes from writing that entry or the header.
+  ///
+  /// - Returns: nil if the storage has no locks; then a write fails if it is based on something
+  ///   else than what is stored.
   func lockEntry(_ path: EntryPath) throws(StorageError) -> HeldLock?
 
   /// Stores an entry such that it survives a power cut.
