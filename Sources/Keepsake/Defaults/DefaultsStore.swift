@@ -166,8 +166,14 @@ extension Defaults.Store {
 
   @usableFromInline
   func storedValue(forKey key: String) throws(StorageError) -> StoredValue? {
-    if lateEngine != nil { return try engine.get().value(forKey: key) }
+    if lateEngine != nil { return try lateValue(forKey: key) }
     return try valueEngine.value(forKey: key)
+  }
+
+  /// Inlined, this would cost every read.
+  @inline(never)
+  private func lateValue(forKey key: String) throws(StorageError) -> StoredValue? {
+    try engine.get().value(forKey: key)
   }
 
   /// The value of a key; `defaultValue` if it has none.
