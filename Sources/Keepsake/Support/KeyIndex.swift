@@ -14,7 +14,7 @@ struct KeyIndex: Sendable {
     var range: Range<Int> { start..<start + count }
   }
 
-  /// Open addressing: 0 is a free bucket, n refers to `entries[n - 1]`. The count is a power of two.
+  /// Open addressing: 0 is free, n refers to `entries[n - 1]`. The count is a power of two.
   private var buckets: [UInt32] = [0, 0, 0, 0, 0, 0, 0, 0]
   private var entries: [Entry] = []
   /// The keys of all entries in UTF-8, and of removed ones.
