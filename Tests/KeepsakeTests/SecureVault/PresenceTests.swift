@@ -209,6 +209,18 @@ import Testing
     #expect(try reader.get("pin") == "1" && reader.get("k") == "v")
   }
 
+  @Test func aSecretWithDamagedNamesKeepsItsAccess() throws {
+    try store.set("1", forKey: "pin", access: .userPresence)
+    let path = try directory.secretPath("pin")
+    let names = EntryHeader.size + 30
+    try Bytes.write(try Bytes.read(path)[names] ^ 1, at: names, of: path)
+    let count = user.reasons.count
+    try store.set("2", forKey: "pin")
+    #expect(user.reasons.count > count, "storing it asks the user")
+    #expect(try Bytes.read(path)[6] & 1 == 1, "reading it asks the user, too")
+    #expect(try store.get("pin") == "2")
+  }
+
   @Test func aFlippedFlagDoesNotLoseTheKey() throws {
     try store.set("1", forKey: "pin", access: .userPresence)
     let path = try directory.secretPath("pin")

@@ -32,6 +32,11 @@ extension VaultSession {
       names.created = oldNames.created
       if secret.access == nil { isPresenceRequired = old.header.isPresenceRequired }
       cipher = old.cipher.take()
+    } else if let replaced, secret.access == nil, header.presenceSlot != nil {
+      // Its names are damaged. It keeps the protection that its header asks for.
+      do throws(StorageError) {
+        isPresenceRequired = try replaced.header(at: path).isPresenceRequired
+      } catch  where error.code == .damaged {}
     }
     var condition = secret.replaces ? EntryCondition.none : .isAbsent
     // If the access was taken from the old entry, another process may replace that entry in the
