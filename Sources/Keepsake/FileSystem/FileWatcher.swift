@@ -41,12 +41,7 @@ final class FileWatcher: Sendable {
     let handler: Handler
     /// Calls the handler in the context of the caller that registered it.
     let reportChange: @Sendable () -> Void
-    /// The inotify watch, which registrations of one file share.
     var watch: Int32?
-    /// Whether the watch has ended with its first event, and has to begin again.
-    var hasFired = false
-    /// Whether the handler is called once a second.
-    var isPolled = false
   }
 
   private struct State {
@@ -57,6 +52,12 @@ final class FileWatcher: Sendable {
     var mounts: Int32 = -1
     var lastID = 0
     var registrations: [Int: Registration] = [:]
+    /// The registrations by inotify watch.
+    var watched: [Int32: Set<Int>] = [:]
+    /// The registrations whose watch ended with its first event.
+    var fired: Set<Int> = []
+    /// The registrations whose handlers are called once a second.
+    var polled: Set<Int> = []
     var hasPoller = false
   }
 
@@ -68,15 +69,16 @@ final class FileWatcher: Sendable {
   func watch(
     _ subject: Subject, of path: String, polls: Bool = true, handler: @escaping Handler
   ) -> Watch {
-    var registration = Registration(
+    let registration = Registration(
       subject: subject, path: path, polls: polls, handler: handler,
       reportChange: carryingTaskLocals { handler(.changed) })
     let watch = state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
-      registration.isPolled = addWatch(&registration, &state) != nil && polls
-      state.registrations[state.lastID] = registration
-      return Watch(id: state.lastID)
+      let id = state.lastID
+      state.registrations[id] = registration
+      if addWatch(id, registration, &state) != nil, polls { state.polled.insert(id) }
+      return Watch(id: id)
     }
     startPollerIfNeeded()
     return watch
@@ -89,13 +91,17 @@ final class FileWatcher: Sendable {
       // Registrations of a forked child's parent belong to the parent.
       guard state.generation == ForkGuard.generation else { return }
       registration = state.registrations.removeValue(forKey: id)
-      #if os(Linux)
-      guard let watch = registration?.watch,
-        !state.registrations.values.contains(where: { $0.watch == watch }),
-        keepsake_is_marked(state.descriptor, Mark.events)
+      state.polled.remove(id)
+      state.fired.remove(id)
+      guard let watch = registration?.watch, state.watched[watch]?.remove(id) != nil,
+        state.watched[watch]?.isEmpty == true
       else { return }
+      state.watched[watch] = nil
+      #if os(Linux)
       // Fails if the file is gone, because then the watch is gone too.
-      inotify_rm_watch(state.descriptor, watch)
+      if keepsake_is_marked(state.descriptor, Mark.events) {
+        inotify_rm_watch(state.descriptor, watch)
+      }
       #endif
     }
     withExtendedLifetime(registration) {}
@@ -109,8 +115,7 @@ final class FileWatcher: Sendable {
 
   private func startPollerIfNeeded() {
     let isMissing = state.withLock { state in
-      if state.hasPoller || ForkGuard.isForkedChild { return false }
-      if !state.registrations.values.contains(where: \.isPolled) { return false }
+      if state.polled.isEmpty || state.hasPoller || ForkGuard.isForkedChild { return false }
       state.hasPoller = BackgroundThread.start(.watcher) { [self] in pollFiles() }
       return !state.hasPoller
     }
@@ -124,9 +129,8 @@ final class FileWatcher: Sendable {
     while true {
       BackgroundThread.sleep(for: .seconds(1))
       let handlers = state.withLock { state in
-        let polled = state.registrations.values.filter(\.isPolled)
-        state.hasPoller = !polled.isEmpty
-        return polled.map(\.reportChange)
+        if state.polled.isEmpty { state.hasPoller = false }
+        return state.polled.compactMap { state.registrations[$0]?.reportChange }
       }
       if handlers.isEmpty { return }
       for handler in handlers { handler() }
@@ -135,7 +139,9 @@ final class FileWatcher: Sendable {
 
   #if os(Linux)
   /// Returns the `errno` of a failure.
-  private func addWatch(_ registration: inout Registration, _ state: inout State) -> Int32? {
+  private func addWatch(
+    _ id: Int, _ registration: Registration, _ state: inout State
+  ) -> Int32? {
     guard openEvents(&state), startReader(&state) else { return ENOSPC }
     if registration.subject != .contents { openMounts(&state) }
     let events =
@@ -149,9 +155,14 @@ final class FileWatcher: Sendable {
       case .place: UInt32(IN_MASK_ADD)
       }
     let mask = events | UInt32(IN_DELETE_SELF | IN_MOVE_SELF)
-    let (descriptor, path) = (state.descriptor, registration.path)
-    let result = systemCall(.watch, path) { Int(inotify_add_watch(descriptor, path, mask)) }
-    if case .success(let watch) = result { registration.watch = Int32(watch) }
+    let descriptor = state.descriptor
+    let result = systemCall(.watch, registration.path) {
+      Int(inotify_add_watch(descriptor, registration.path, mask))
+    }
+    if case .success(let watch) = result {
+      state.watched[Int32(watch), default: []].insert(id)
+      state.registrations[id]?.watch = Int32(watch)
+    }
     return result.errorCode
   }
 
@@ -176,10 +187,8 @@ final class FileWatcher: Sendable {
   private func forgetDescriptor(_ state: inout State) {
     state.descriptor = -1
     state.hasReader = false
-    for (id, registration) in state.registrations where registration.watch != nil {
-      state.registrations[id]?.watch = nil
-      state.registrations[id]?.hasFired = true
-    }
+    state.fired.formUnion(state.watched.values.joined())
+    state.watched = [:]
   }
 
   /// By which the watcher's descriptors are told from others under their numbers.
@@ -249,7 +258,7 @@ final class FileWatcher: Sendable {
       let isDone = state.withLock { state in
         // Another thread reads from the descriptor that replaced this one.
         guard state.descriptor == descriptor else { return true }
-        state.hasReader = state.registrations.values.contains { $0.watch != nil }
+        state.hasReader = !state.watched.isEmpty
         return !state.hasReader
       }
       if isDone { return }
@@ -284,24 +293,25 @@ final class FileWatcher: Sendable {
     }
     call(
       state.withLock { state in
-        var calls: [(Handler, Event)] = []
-        for (id, registration) in state.registrations {
-          // If the kernel has dropped events, any file may have changed.
-          guard let watch = registration.watch,
-            let mask = masks[watch] ?? (hasOverflowed ? 0 : nil)
-          else { continue }
-          let isOfContents = registration.subject == .contents
-          // The kernel ignores a watch of contents after its first event.
-          let isIgnored = !isOfContents && mask & UInt32(IN_IGNORED) != 0
-          let isGone = isIgnored || mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF) != 0
-          if registration.subject == .place, !isGone, !hasOverflowed { continue }
-          if isOfContents {
-            state.registrations[id]?.watch = nil
-            state.registrations[id]?.hasFired = !isGone
-          }
-          calls.append((registration.handler, isGone ? .gone : .changed))
+        // The kernel dropped events, so any file may have changed.
+        if hasOverflowed {
+          for watch in state.watched.keys where masks[watch] == nil { masks[watch] = 0 }
         }
-        return calls
+        return masks.flatMap { watch, mask in
+          (state.watched[watch] ?? []).compactMap { id in
+            guard let registration = state.registrations[id] else { return nil }
+            // The kernel ignores a watch of contents after its first event.
+            let isIgnored =
+              registration.subject != .contents && mask & UInt32(IN_IGNORED) != 0
+            let isGone = isIgnored || mask & UInt32(IN_DELETE_SELF | IN_MOVE_SELF) != 0
+            if registration.subject == .place, !isGone, !hasOverflowed { return nil }
+            if registration.subject == .contents {
+              state.watched[watch] = nil
+              if !isGone { state.fired.insert(id) }
+            }
+            return (registration.handler, isGone ? .gone : .changed)
+          }
+        }
       })
   }
 
@@ -309,15 +319,14 @@ final class FileWatcher: Sendable {
   private func watchAgain() {
     call(
       state.withLock { state in
-        let fired = state.registrations.filter(\.value.hasFired)
-        return fired.map { id, registration in
-          var registration = registration
-          registration.hasFired = false
-          let errorCode = addWatch(&registration, &state)
-          let isGone = errorCode == ENOENT
-          registration.isPolled = errorCode != nil && !isGone && registration.polls
-          state.registrations[id] = registration
-          return (registration.handler, isGone ? .gone : .changed)
+        let fired = state.fired
+        state.fired = []
+        return fired.compactMap { id in
+          guard let registration = state.registrations[id] else { return nil }
+          let errorCode = addWatch(id, registration, &state)
+          if errorCode == ENOENT { return (registration.handler, .gone) }
+          if errorCode != nil, registration.polls { state.polled.insert(id) }
+          return (registration.handler, .changed)
         }
       })
     startPollerIfNeeded()
@@ -328,7 +337,7 @@ final class FileWatcher: Sendable {
   }
   #else
   private func addWatch(
-    _ registration: inout Registration, _ state: inout State
+    _ id: Int, _ registration: Registration, _ state: inout State
   ) -> Int32? { ENOSYS }
   #endif
 }
