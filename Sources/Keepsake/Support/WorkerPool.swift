@@ -44,7 +44,7 @@ package final class WorkerPool: Sendable {
   private enum Step {
     case run(Job)
     /// Determine which of these threads wait.
-    case check(Set<Int32>)
+    case check([Int32])
     case end
   }
 
@@ -67,8 +67,11 @@ package final class WorkerPool: Sendable {
     let willBeRun = state.withLock { state in
       state.queues[job.depth].append(job)
       // Running jobs that are less deeply nested may wait for this one.
-      return callHelper(&state) || state.threadCount > state.running.count
+      let willBeRun =
+        callHelper(&state) || state.threadCount > state.running.count
         || state.runningCounts[job.depth...].contains { $0 > 0 }
+      if !willBeRun { state.queues[job.depth].removeLast() }
+      return willBeRun
     }
     if !willBeRun { job.run() }
   }
@@ -103,7 +106,7 @@ package final class WorkerPool: Sendable {
       case .run(let job):
         job.run()
         state.withLock { state in
-          state.running.remove(worker.threadID)
+          state.running[ObjectIdentifier(worker)] = nil
           state.runningCounts[job.depth] -= 1
         }
       case .check(let threads):
@@ -121,7 +124,7 @@ package final class WorkerPool: Sendable {
       if isAllowed && (state.isChecking || !state.isAllowanceOutdated),
         let job = state.queues[depth].popFirst()
       {
-        state.running.insert(worker.threadID)
+        state.running[ObjectIdentifier(worker)] = worker.threadID
         state.runningCounts[depth] += 1
         state.lastStart = CoarseClock.now
         // A job that gets no thread now is run by one of those that there are.
@@ -130,7 +133,7 @@ package final class WorkerPool: Sendable {
       }
       if !state.isChecking {
         state.isChecking = true
-        return .check(state.running)
+        return .check(Array(state.running.values))
       }
     }
     if isTimedOut {
@@ -144,7 +147,7 @@ package final class WorkerPool: Sendable {
   private static let checkInterval = Duration.milliseconds(2)
 
   /// Determines how many jobs may run. If no more than are running now, waits a moment.
-  private func check(_ threads: Set<Int32>) {
+  private func check(_ threads: [Int32]) {
     let count = BackgroundThread.runnableCount(threads, upTo: BackgroundThread.processorCount)
     let isOccupied = state.withLock { state in
       state.setAllowance(runnableCount: count)
@@ -163,8 +166,8 @@ package final class WorkerPool: Sendable {
     var threadCount = 0
     /// The threads that wait for work. The last one waits for the shortest time.
     var idle: [Worker] = []
-    /// The threads that have a job.
-    var running: Set<Int32> = []
+    /// The threads that have a job, by worker: not every system tells their numbers.
+    var running: [ObjectIdentifier: Int32] = [:]
     /// By depth.
     var runningCounts = [Int](repeating: 0, count: maximumDepth + 1)
     /// How many jobs may run.
@@ -217,6 +220,7 @@ private struct JobQueue: Sendable {
   var pendingCount: Int { jobs[start...].count { !$0.hasStarted } }
 
   mutating func append(_ job: WorkerPool.Job) { jobs.append(job) }
+  mutating func removeLast() { jobs.removeLast() }
 
   mutating func popFirst() -> WorkerPool.Job? {
     if isEmpty { return nil }
