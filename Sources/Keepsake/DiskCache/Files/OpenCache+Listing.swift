@@ -60,8 +60,12 @@ extension OpenCache {
     guard let file = try ScopedFile(ifPresent: path.0, suffix: path.1, in: directory) else {
       return nil
     }
-    return try file.withSidecar(keyLength: nil) { contents in
-      (try? SidecarRecord(contents)).map { Array($0.key) }
+    do throws(StorageError) {
+      return try file.withSidecar(keyLength: nil) { contents in
+        (try? SidecarRecord(contents)).map { Array($0.key) }
+      }
+    } catch  where error.code == .isDirectory {
+      return nil
     }
   }
 
