@@ -73,7 +73,7 @@ extension Locked<Void> {
   /// Takes the lock, for ``unlock()`` to release; false if that is not possible within `timeout`.
   func lock(timeout: Duration) -> Bool { lock.lock(timeout: timeout) != nil }
 
-  func unlock() { pthread_mutex_unlock(lock.usable()) }
+  func unlock() { lock.unlock() }
 }
 
 /// What a thread waits for in ``Locked/wait(for:timeout:_:)`` until another thread signals it.

@@ -49,6 +49,9 @@ struct ProcessLock: ~Copyable, @unchecked Sendable {
     return isLocked ? mutex : nil
   }
 
+  /// Unlocks the mutex that this thread has locked, also in a child that it has forked since.
+  func unlock() { pthread_mutex_unlock(pointer) }
+
   /// The mutex, for the caller to lock. It must be asked for each time.
   ///
   /// - Parameter abandoned: Is called if the mutex was locked when this process was forked, with no
