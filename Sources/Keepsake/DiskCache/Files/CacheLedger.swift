@@ -6,7 +6,8 @@
 /// counted again by the process that has left it so, or the next that opens the cache.
 final class CacheLedger: Sendable {
   let file: LockFile
-  private let timeout: Duration
+  /// How long a change waits for the words.
+  let timeout: Duration
   /// Keeps the threads of this process apart, which share the locks of a descriptor.
   private let threadLock: OpenCache.ThreadLock
 
@@ -40,8 +41,8 @@ final class CacheLedger: Sendable {
     return ledger.isIntact ? ledger : nil
   }
 
-  /// The same ledger for a read, whose changes fail at once while another process makes one.
-  func withoutWaiting() -> CacheLedger { CacheLedger(self, timeout: .zero) }
+  /// The same ledger for a call that waits this long.
+  func waiting(_ timeout: Duration) -> CacheLedger { CacheLedger(self, timeout: timeout) }
 
   /// Opens the ledger, or creates it.
   ///
@@ -191,15 +192,12 @@ final class CacheLedger: Sendable {
 
   // MARK: Changing
 
-  /// How long a change waits for the words, whose lock is held for a microsecond, unless its holder
-  /// was stopped. What is not recorded stays marked.
-  private static let longestWait = Duration.milliseconds(100)
+  /// How long a change waits that may be left out, because what is not recorded stays marked. The
+  /// words are locked for a microsecond, unless the holder was stopped.
+  private var briefWait: Duration { min(timeout, .milliseconds(100)) }
 
   /// Locks the words for a change.
-  ///
-  /// - Parameter isUrgent: Whether it waits as long as a write.
-  private func lock(isUrgent: Bool = false) throws(StorageError) {
-    let timeout = isUrgent ? timeout : min(timeout, Self.longestWait)
+  private func lock(_ timeout: Duration) throws(StorageError) {
     let wait = Wait(timeout: timeout)
     guard threadLock.lock.lock(timeout: timeout) else {
       throw LockFile.threadTimeoutError(
@@ -220,12 +218,6 @@ final class CacheLedger: Sendable {
     threadLock.lock.unlock()
   }
 
-  /// Whether a failed change is left out: the disk is full and the file system needs space even for
-  /// that, or this is a read and another process changes words.
-  private func isTolerable(_ error: StorageError) -> Bool {
-    error.code == .diskFull || error.code == .timedOut && timeout == .zero
-  }
-
   /// Marks the size and the expiry of a subdirectory as possibly wrong, until
   /// ``endChange(in:adding:expires:since:)`` has recorded what the caller is about to change. The
   /// mark of a process that is killed or fails in between stays. The key must be locked.
@@ -244,7 +236,7 @@ final class CacheLedger: Sendable {
   private func recordExpiry(_ time: Int64, in directory: Int) throws(StorageError) {
     let (expiry, word) = (UInt64(max(0, time)), Word.storedExpiry + directory)
     if expiry >= file.word(word) { return }
-    try lock()
+    try lock(timeout)
     defer { unlock() }
     try publish(min(expiry, file.word(word)), at: word)
   }
@@ -271,7 +263,7 @@ final class CacheLedger: Sendable {
   private func record(
     _ bytes: Int?, _ expiry: UInt64, in directory: Int, since epoch: UInt64?
   ) throws(StorageError) {
-    try lock()
+    try lock(briefWait)
     defer { unlock() }
     let isCurrent = self.epoch == epoch
     if bytes != 0 || !isCurrent {
@@ -301,7 +293,7 @@ final class CacheLedger: Sendable {
   ///
   /// - Returns: The start that `endScan` needs.
   func beginScan(of directory: Int) throws(StorageError) -> UInt64 {
-    try lock()
+    try lock(timeout)
     defer { unlock() }
     var earliest = UInt64(max(0, earliestExpiry(in: directory)))
     // Made a little earlier, so that it differs from what any other scan has published.
@@ -317,7 +309,7 @@ final class CacheLedger: Sendable {
   func endScan(
     of directory: Int, earliestExpiry: Int64, start: UInt64, since epoch: UInt64?
   ) throws(StorageError) {
-    try lock()
+    try lock(timeout)
     defer { unlock() }
     guard self.epoch == epoch else { return }
     // A scan that began later may have found an entry that this one has not.
@@ -340,7 +332,7 @@ final class CacheLedger: Sendable {
     of directory: Int, _ bytes: Int, sizeBefore: DirectorySize, knowsExpiries: Bool = false,
     since epoch: UInt64?
   ) throws(StorageError) -> Bool {
-    try lock()
+    try lock(timeout)
     defer { unlock() }
     guard self.epoch == epoch else { return true }
     let size = size(of: directory)
@@ -360,17 +352,17 @@ final class CacheLedger: Sendable {
   /// last one.
   func setNextSweep(from directory: Int) throws(StorageError) {
     do throws(StorageError) {
-      try lock()
+      try lock(timeout)
       defer { unlock() }
       let isComplete = directory >= EntryName.directoryCount
       try file.publish(isComplete ? 0 : UInt64(directory), at: Word.nextSweepStart)
       if isComplete { try file.publish(UInt64(max(0, WallClock.now)), at: Word.lastSweep) }
-    } catch  where isTolerable(error) {}
+    } catch  where error.code == .diskFull {}
   }
 
   /// Runs `removeFiles`, and resets all words if it returns that the cache is empty.
   func reset(_ removeFiles: () throws(StorageError) -> Bool) throws(StorageError) {
-    try lock(isUrgent: true)
+    try lock(timeout)
     defer { unlock() }
     // The epoch changes first: once any process finds the cache empty, no other one reads the old
     // files. If this process is killed in between, all sizes are unknown.
@@ -392,7 +384,7 @@ final class CacheLedger: Sendable {
 
   /// Makes all sizes and expiries unknown, because they do not match the files.
   func invalidate() throws(StorageError) {
-    try lock(isUrgent: true)
+    try lock(timeout)
     defer { unlock() }
     try writeWords(isEmpty: false)
   }
@@ -416,7 +408,7 @@ final class CacheLedger: Sendable {
     let age = now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
     if age.magnitude <= 60 * WallClock.second { return }
     do throws(StorageError) {
-      try lock()
+      try lock(briefWait)
       defer { unlock() }
       if age < 0 {
         // With the same epoch, because it is still the same cache.
@@ -424,6 +416,6 @@ final class CacheLedger: Sendable {
       } else {
         try file.publish(UInt64(max(0, now)), at: Word.latestTime)
       }
-    } catch  where isTolerable(error) {}
+    } catch  where [.diskFull, .timedOut].contains(error.code) {}
   }
 }

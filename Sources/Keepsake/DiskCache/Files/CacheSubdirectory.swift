@@ -3,10 +3,9 @@ internal import Synchronization
 /// One of the 256 subdirectories of a cache that is open for writing.
 struct CacheSubdirectory {
   let cache: OpenCache
+  /// Its timeout is also how long to wait for the writers of an entry.
   let ledger: CacheLedger
   let number: Int
-  /// How long to wait for the writers of an entry.
-  var timeout: Duration
 
   /// The valid entries that a scan found. Those without a value have no payload.
   struct Scan {
@@ -21,27 +20,24 @@ struct CacheSubdirectory {
   @discardableResult
   func scan() throws(StorageError) -> Scan {
     let sizeBefore = try settledSize()
-    let start = try unlessFull { () throws(StorageError) in try ledger.beginScan(of: number) }
+    var start: UInt64?
+    do throws(StorageError) {
+      start = try ledger.beginScan(of: number)
+    } catch  where error.code == .diskFull {
+      // Some file systems do not even let the ledger be changed.
+    }
     let scan = try scanFiles()
     guard let start else { return scan }
-    _ = try unlessFull { () throws(StorageError) in
+    do throws(StorageError) {
       try ledger.endScan(
         of: number, earliestExpiry: scan.earliestExpiry, start: start, since: cache.epoch)
       // As the size changes if an entry is removed.
       let isRecorded = try record(scan.size, sizeBefore, knowsExpiries: true)
       if !isRecorded { try count() }
+    } catch  where [.diskFull, .timedOut].contains(error.code) {
+      // What is not recorded stays marked.
     }
     return scan
-  }
-
-  /// The result of `body`; nil if the disk is full, when some file systems do not even let the
-  /// ledger be changed.
-  private func unlessFull<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R? {
-    do throws(StorageError) {
-      return try body()
-    } catch  where error.code == .diskFull {
-      return nil
-    }
   }
 
   // MARK: Counting
@@ -63,7 +59,7 @@ struct CacheSubdirectory {
   /// Waits until no entry of the subdirectory is being written, and lets later writers wait.
   private func excludeWriters() throws(StorageError) {
     try ledger.file.requireOpen()
-    try cache.lock(CacheLedger.Byte.directory(number), of: number, ledger, timeout: timeout)
+    try cache.lock(CacheLedger.Byte.directory(number), of: number, ledger, timeout: ledger.timeout)
   }
 
   private func admitWriters() {
@@ -165,7 +161,7 @@ struct CacheSubdirectory {
   ) throws(StorageError) -> ExpiryCheck {
     if let time = payload.expiryHint(now: now) { return .expires(time) }
     do throws(StorageError) {
-      guard let entry = try cache.lock(name, timeout: timeout) else { return .expires(.max) }
+      guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return .expires(.max) }
       defer { entry.unlock() }
       var result = try cache.lookUpOnce(name, nil, [])
       if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
@@ -189,7 +185,7 @@ struct CacheSubdirectory {
 
   /// Removes one file of two, unless a writer has added the other in the meantime.
   private func removeIncomplete(_ name: EntryName) throws(StorageError) {
-    guard let entry = try cache.lock(name, timeout: timeout) else { return }
+    guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return }
     defer { entry.unlock() }
     let payload = try entry.fileStatus(name.path)
     let sidecar = try entry.fileStatus(name.sidecarPath)

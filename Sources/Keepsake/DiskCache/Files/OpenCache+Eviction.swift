@@ -38,7 +38,7 @@ extension OpenCache {
     if let failure { throw failure }
   }
 
-  /// How long a complete eviction waits for the writers of an entry.
+  /// How long a complete eviction waits for the writers of an entry, and for the ledger.
   private static let longestWait = Duration.milliseconds(100)
 
   /// The result of `body`; nil if it fails, so that the eviction goes on with other entries.
@@ -67,14 +67,14 @@ extension OpenCache {
   ) throws(StorageError) {
     let target = CacheSizeLimit.evictionTarget(of: limit)
     let totalSize = ledger.totalSize.bytes
-    let subdirectories = try subdirectoriesToScan()
+    let subdirectories = try subdirectoriesToScan(
+      ledger.waiting(bytes == nil ? Self.longestWait : .zero))
     let start = Int.random(in: 0...subdirectories.count)
     var sample: [EvictionCandidate] = []
     let rotated = subdirectories[start...] + subdirectories[..<start]
     var isWhole = true
     var bytesLeft = bytes ?? .max
-    for (step, var subdirectory) in rotated.enumerated() {
-      subdirectory.timeout = bytes == nil ? Self.longestWait : .zero
+    for (step, subdirectory) in rotated.enumerated() {
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       if scan == nil { isWhole = false }
       for entry in scan?.entries ?? [] {

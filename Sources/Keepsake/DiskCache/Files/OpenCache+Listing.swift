@@ -1,7 +1,7 @@
 extension OpenCache {
   /// The keys in all subdirectories that this process may read, and the first error of the others.
   func keys() throws(StorageError) -> (keys: [String], failure: StorageError?) {
-    try ledger?.withoutWaiting().checkClock()
+    try ledger?.waiting(.zero).checkClock()
     var keys: [String] = []
     var failure: StorageError?
     let now = WallClock.now
@@ -71,7 +71,7 @@ extension OpenCache {
 
   /// The size of all subdirectories that this process may read, and the first error of the others.
   func totalSize() throws(StorageError) -> (size: Int, failure: StorageError?) {
-    let ledger = ledger?.withoutWaiting()
+    let ledger = ledger?.waiting(.zero)
     try ledger?.checkClock()
     let now = WallClock.now
     var total = 0
@@ -100,7 +100,7 @@ extension OpenCache {
   ) throws(StorageError) -> Int {
     if let ledger {
       do throws(StorageError) {
-        return try subdirectory(number, ledger, timeout: .zero).scan().size
+        return try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan().size
       } catch  where error.code == .timedOut {}
     }
     let fileNames = try fileNames(inSubdirectory: number)

@@ -9,7 +9,7 @@ extension OpenCache {
     try ledger.checkClock()
     var count = 0
     var failure: StorageError?
-    for subdirectory in try subdirectoriesToScan() where subdirectory.number >= first {
+    for subdirectory in try subdirectoriesToScan(ledger) where subdirectory.number >= first {
       do throws(StorageError) {
         count += try subdirectory.scan().expiredCount
       } catch {
@@ -25,13 +25,15 @@ extension OpenCache {
 
   /// Counts the subdirectories again whose sizes may be wrong. Changes nothing but the ledger.
   ///
+  /// - Parameter timeout: How long to wait for the writers of an entry; nil for the usual time.
   /// - Throws: The first error, after the other subdirectories were counted.
   func countAgain(timeout: Duration? = nil) throws(StorageError) {
-    guard let ledger else { return }
+    guard var ledger else { return }
+    if let timeout { ledger = ledger.waiting(timeout) }
     var failure: StorageError?
     for number in 0..<EntryName.directoryCount where ledger.size(of: number).mayBeWrong {
       do throws(StorageError) {
-        try subdirectory(number, ledger, timeout: timeout).count()
+        try CacheSubdirectory(cache: self, ledger: ledger, number: number).count()
       } catch {
         failure = failure ?? error
       }
@@ -40,21 +42,12 @@ extension OpenCache {
   }
 
   /// The subdirectories that exist, or that the ledger has a size or an expiry for.
-  func subdirectoriesToScan() throws(StorageError) -> [CacheSubdirectory] {
-    guard let ledger else { return [] }
+  func subdirectoriesToScan(_ ledger: CacheLedger) throws(StorageError) -> [CacheSubdirectory] {
     let present = Set(try subdirectoryNumbers())
     return (0..<EntryName.directoryCount).filter { number in
       present.contains(number) || ledger.size(of: number).bytes != 0
         || ledger.earliestExpiry(in: number) != .max
-    }.map { subdirectory($0, ledger) }
-  }
-
-  /// - Parameter timeout: How long to wait for the writers of an entry; nil for the usual time.
-  func subdirectory(
-    _ number: Int, _ ledger: CacheLedger, timeout: Duration? = nil
-  ) -> CacheSubdirectory {
-    CacheSubdirectory(
-      cache: self, ledger: ledger, number: number, timeout: timeout ?? self.timeout)
+    }.map { CacheSubdirectory(cache: self, ledger: ledger, number: $0) }
   }
 
   /// The numbers of the subdirectories that exist, and of links in their place.

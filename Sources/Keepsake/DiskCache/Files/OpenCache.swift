@@ -237,7 +237,7 @@ final class OpenCache: Sendable {
     var entry = LockedEntry(cache: self, ledger: ledger, name: name)
     if timeout == .zero {
       try ledger.file.requireOpen()
-      entry.ledger = ledger.withoutWaiting()
+      entry.ledger = ledger.waiting(.zero)
     }
     try lock(entry.byte, of: name.directory, ledger, timeout: timeout)
     do throws(StorageError) {

@@ -260,6 +260,27 @@ import Testing
     let calls = try systemCalls { try writer.set(Data(value.reversed()), forKey: "k") }
     #expect(calls.count { $0 == .lock } == 2)  // the byte of this process, and that of the key
     #expect(try writer.get("k") == value)
+    // The ledger is to record the later time.
+    try anHourLater { try directory.cache().set(value, forKey: "k") }
+  }
+
+  /// On a busy machine, a microsecond of another process may take that long.
+  @Test func removingExpiredEntriesWaitsForTheLedgersLock() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k", expiry: .minutes(1))
+    let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
+    try ledger.file.lock(bytes: CacheLedger.Byte.words, Wait(timeout: .seconds(1)))
+    let start = ContinuousClock.now
+    // The holder lets go while the call tries again and again.
+    let plan = FaultPlan(decide: { event in
+      if event.call == .lock, ContinuousClock.now - start > .milliseconds(400) {
+        ledger.file.unlock(bytes: CacheLedger.Byte.words)
+      }
+      return .proceed
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try anHourLater { () throws in #expect(try store.removeExpired() == 1) }
+    }
   }
 
   /// What cannot be recorded is marked, and found by looking at the entries.
