@@ -92,8 +92,8 @@ extension DiskCache.Key<Article> {
       #expect(try FileSystem.status(FileSystem.parent(of: path))?.mode == 0o2770)
     }
     let missing = DiskCache.named(DiskCache.Name("x", in: directory.file("missing")))
-    let error = #expect(throws: StorageError.self) { try missing.set(1, forKey: "k") }
-    #expect(error?.code == .notFound && error?.path == directory.file("missing").path)
+    let error = expectFailure(.notFound) { try missing.set(1, forKey: "k") }
+    #expect(error?.path == directory.file("missing").path)
     #expect(try missing.get("k") == nil)
   }
 
@@ -141,15 +141,16 @@ extension DiskCache.Key<Article> {
   }
 
   @Test func fileURLHasExactlyTheBytes() throws {
-    let value = Data([1, 2, 3])
-    DiskCache.set(value, forKey: "k")
-    let url = try #require(DiskCache.fileURL("k"))
+    let (key, value) = ("film.mp4", Data([1, 2, 3]))
+    DiskCache.set(value, forKey: key)
+    let url = try #require(DiskCache.fileURL(key))
     #expect(try Data(contentsOf: url) == value)
+    #expect(url.lastPathComponent == "ZmlsbS5tcDQ.mp4", "with the extension of the key")
     // An open file keeps its contents when the entry is replaced.
     let handle = try FileHandle(forReadingFrom: url)
-    DiskCache.set(Data([9]), forKey: "k")
+    DiskCache.set(Data([9]), forKey: key)
     #expect(try handle.readToEnd() == value)
-    #expect(DiskCache.fileURL("missing") == nil && DiskCache.fileURL("k", cache: .memory) == nil)
+    #expect(DiskCache.fileURL("missing") == nil && DiskCache.fileURL(key, cache: .memory) == nil)
   }
 
   @Test func totalSizeCountsBlocksOnDisk() throws {
@@ -157,13 +158,7 @@ extension DiskCache.Key<Article> {
       DiskCache.set(Data(count: size), forKey: "k\(size)")
     }
     let directory = try #require(try DiskCache.shared.folderURL)
-    var sum = 0
-    let files = try #require(FileManager.default.enumerator(atPath: directory.path))
-    for case let file as String in files where file.contains("/") {
-      var status = stat()
-      #expect(stat(directory.path + "/" + file, &status) == 0)
-      if status.st_mode & S_IFMT == S_IFREG { sum += Int(status.st_blocks) * 512 }
-    }
+    let sum = try blocksTaken(by: directory.path)
     #expect(DiskCache.totalSize == sum)
     // Two stores that share nothing else keep one total size.
     let other = DiskCache.Store(name: .standard, scope: StorageScope.current)
@@ -237,7 +232,7 @@ extension DiskCache.Key<Article> {
     let hour = WallClock.now - 3_600 * WallClock.second
     for number in 0..<10 {
       let path = try directory.cache().sidecar("k\(number)")
-      var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
+      var sidecar = try Sidecar(Bytes.read(path))
       sidecar.created = hour
       let file = try File(path, .readWrite)
       try sidecar.write(key: "k\(number)", to: file)
@@ -276,8 +271,7 @@ extension DiskCache.Key<Article> {
   @Test func refusesAValueThatIsTooLargeWithItsSidecar() throws {
     let store = DiskCache.shared
     store.sizeLimit = 8_191
-    let error = #expect(throws: StorageError.self) { try store.set(value, forKey: "k") }
-    #expect(error?.code == .misuse)
+    expectFailure(.misuse) { try store.set(value, forKey: "k") }
     store.sizeLimit = 8_192
     try store.set(value, forKey: "k")
     #expect(try store.get("k") == value)
@@ -288,14 +282,9 @@ extension DiskCache.Key<Article> {
     let store = DiskCache.named(name)
     try store.set("old", forKey: "k")
     store.sizeLimit = 10_000
-    let error = #expect(throws: StorageError.self) {
-      try store.set(Data(count: 10_001), forKey: "k")
-    }
-    #expect(error?.code == .misuse && error?.key == "k")
-    let stream = AsyncStream<Data> { continuation in
-      continuation.yield(Data(count: 10_001))
-      continuation.finish()
-    }
+    let error = expectFailure(.misuse) { try store.set(Data(count: 10_001), forKey: "k") }
+    #expect(error?.key == "k")
+    let stream = FolderNameTests.chunks([Array(repeating: 0, count: 10_001)])
     await #expect(throws: StorageError.self) { try await store.set(chunks: stream, forKey: "k") }
     #expect(try store.model("k") == "old")
     // A value that fits is kept, even if it exceeds nine tenths of the limit.

@@ -5,22 +5,21 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite struct ExpiryTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
   @Test func totalSizeIsRightAfterTheClockIsSetBack() throws {
-    let directory = try TemporaryDirectory()
     let store = directory.cache()
     for number in 0..<5 { try store.set(Data(count: 3_000), forKey: "k\(number)") }
     let size = try store.totalSize
     #expect(size == 5 * 8_192)
-    try WallClock.$fixed.withValue(WallClock.now - 2 * 86_400 * WallClock.second) {
+    try after(seconds: -2 * 86_400) { () throws in
       #expect(try store.totalSize == size)
       try store.removeExpired()
       #expect(try store.totalSize == size && directory.cache().totalSize == size)
     }
   }
-
-  private let directory: TemporaryDirectory
-
-  init() throws { directory = try TemporaryDirectory() }
 
   @Test func aClockPastTheLastTimeThatFitsIsHandled() throws {
     let store = directory.cache()
@@ -42,7 +41,7 @@ import Testing
     let store = directory.cache()
     let (payload, path) = (try store.payload(key), try store.sidecar(key))
     let shift = seconds * WallClock.second
-    var sidecar = try Sidecar(Array(Data(contentsOf: URL(filePath: path))))
+    var sidecar = try Sidecar(Bytes.read(path))
     sidecar.created -= shift
     sidecar.modified -= shift
     if case .at(let time) = sidecar.expiry { sidecar.expiry = .at(time - shift) }
@@ -189,10 +188,9 @@ import Testing
   }
 
   /// Runs `body` as if that much time had passed.
-  private func after<R>(seconds: Int, _ body: () throws -> R) throws -> R {
-    try WallClock.$fixed.withValue(WallClock.now + Int64(seconds) * WallClock.second) {
-      try body()
-    }
+  private func after(seconds: Int, _ body: () throws -> Void) rethrows {
+    try WallClock.$fixed.withValue(
+      WallClock.now + Int64(seconds) * WallClock.second, operation: body)
   }
 
   @Test(arguments: [DiskCache.Expiry.minutes(10), .idle(.minutes(10))])

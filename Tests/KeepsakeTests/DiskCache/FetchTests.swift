@@ -142,26 +142,15 @@ private struct Failure: Error {}
 
   // MARK: Producers that take too long
 
-  /// Runs `wait` while a producer of the key waits for the gate, and again with a longer timeout if
-  /// that was too short for it to begin in time.
-  private func whileProducing(
-    _ store: DiskCache.Store, _ wait: () async -> Result<String, any Error>,
-    then check: (Gate, Task<String, any Error>, any Error) async throws -> Void
-  ) async throws {
+  /// Runs `body`, and again with a longer timeout if that was too short for a call to have to wait.
+  private func retrying(_ body: (_ timeout: Duration) async throws -> Bool) async throws {
     var timeout = Duration.milliseconds(50)
     while timeout < .seconds(60) {
-      let gate = Gate()
-      let producer = Task { [timeout] in
-        try await store.fetch("k", timeout: timeout) { () async throws -> String in
-          await gate.pass()
-          return "late"
-        }
+      if try await body(timeout) {
+        #expect(InFlightFetches.shared.isEmpty(for: DiskCache.shared))
+        return
       }
-      try await self.wait { await gate.entered == 1 }
-      if case .failure(let error) = await wait() { return try await check(gate, producer, error) }
-      await gate.open()
-      _ = try await producer.value
-      try store.remove("k")
+      try DiskCache.shared.remove("k")
       timeout = timeout * 2
     }
     Issue.record("no call waited")
@@ -170,18 +159,28 @@ private struct Failure: Error {}
   @Test(arguments: [true, false])
   func noCallWaitsForAProducerThatTakesTooLong(isReplaced: Bool) async throws {
     let store = DiskCache.shared
-    try await whileProducing(store) {
-      await Task { try await store.fetch("k") { "second" } }.result
-    } then: { gate, producer, error in
-      let error = try #require(error as? StorageError)
-      #expect(error.code == .timedOut && error.key == "k" && error.operation == "fetch")
-      if isReplaced { #expect(try await store.fetch("k") { "next" } == "next") }
+    try await retrying { timeout in
+      let gate = Gate()
+      let producer = Task {
+        try await store.fetch("k", timeout: timeout) { () async throws -> String in
+          await gate.pass()
+          return "late"
+        }
+      }
+      try await wait { await gate.entered == 1 }
+      let other = await Task { try await store.fetch("k") { "second" } }.result
+      if case .failure(let error) = other {
+        let error = try #require(error as? StorageError)
+        #expect(error.code == .timedOut && error.key == "k" && error.operation == "fetch")
+        if isReplaced { #expect(try await store.fetch("k") { "next" } == "next") }
+      }
       await gate.open()
-      // It is stored unless a later producer was faster.
       #expect(try await producer.value == "late")
+      guard case .failure = other else { return false }
+      // It is stored unless a later producer was faster.
       #expect(try store.model("k") == (isReplaced ? "next" : "late"))
+      return true
     }
-    #expect(InFlightFetches.shared.isEmpty(for: store))
   }
 
   /// Code in which the library no longer knows that it runs for the producer.
@@ -204,23 +203,17 @@ private struct Failure: Error {}
   @Test(arguments: Detour.allCases)
   func aProducerThatWaitsForItselfGetsAnError(_ detour: Detour) async throws {
     let store = DiskCache.shared
-    var timeout = Duration.milliseconds(50)
-    while timeout < .seconds(60) {
-      let result = await Task { [timeout] in
+    try await retrying { timeout in
+      let result = await Task {
         try await store.fetch("k", timeout: timeout) {
           try await detour.run { try await store.fetch("k") { "own" } }
         }
       }.result
-      if case .failure(let error) = result {
-        #expect((error as? StorageError)?.code == .timedOut)
-        #expect(InFlightFetches.shared.isEmpty(for: store))
-        return
-      }
-      // The inner call came so late that it did not have to wait.
-      try store.remove("k")
-      timeout = timeout * 2
+      // Otherwise the inner call came so late that it did not have to wait.
+      guard case .failure(let error) = result else { return false }
+      #expect((error as? StorageError)?.code == .timedOut)
+      return true
     }
-    Issue.record("no call waited")
   }
 
   @Test func cancellingAllCallsLeavesNothingBehind() async throws {
@@ -264,22 +257,32 @@ private struct Failure: Error {}
     #expect(try await DiskCache.fetch("k") { 2 } == 2)
   }
 
+  /// Fetches from a producer that runs while `change` does.
+  private func fetch(
+    from store: DiskCache.Store, while change: () throws -> Void
+  ) async throws {
+    let gate = Gate()
+    let task = Task {
+      try await store.fetch("k") {
+        await gate.pass()
+        return 1
+      }
+    }
+    try await wait { await gate.entered == 1 }
+    try change()
+    await gate.open()
+    #expect(try await task.value == 1)
+  }
+
   @Test func keepsAChangeMadeWhileFetching() async throws {
     for change in [
       { DiskCache.set(2, forKey: "k") }, { DiskCache.remove("k") }, { DiskCache.removeAll() },
     ] {
-      let gate = Gate()
-      let task = Task {
-        try await DiskCache.fetch("k") {
-          await gate.pass()
-          return 1
-        }
+      var later: Int?
+      try await fetch(from: DiskCache.shared) {
+        #expect(change())
+        later = DiskCache.model("k")
       }
-      try await wait { await gate.entered == 1 }
-      #expect(change())
-      let later = DiskCache.model("k", type: Int.self)
-      await gate.open()
-      #expect(try await task.value == 1)
       #expect(DiskCache.model("k") == later)
       DiskCache.removeAll()
     }
@@ -291,17 +294,7 @@ private struct Failure: Error {}
     try directory.cache().set(1, forKey: "other")
     try FileManager.default.removeItem(atPath: directory.file("caches/.standard.ledger").path)
     let store = directory.cache()
-    let gate = Gate()
-    let task = Task {
-      try await store.fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered == 1 }
-    try store.remove("k")
-    await gate.open()
-    #expect(try await task.value == 1)
+    try await fetch(from: store) { try store.remove("k") }
     #expect(try store.model("k", type: Int.self) == nil)
   }
 
@@ -364,23 +357,5 @@ private struct Failure: Error {}
     #expect(value.count == 20)
     #expect(failures.all.map(\.code) == [.encodingFailed, .misuse])
     #expect(failures.all.allSatisfy { $0.operation == "DiskCache.fetch" })
-  }
-
-  @Test func performRunsOnAnotherThreadInTheCallersScope() async throws {
-    let before = try DiskCache.shared.folderURL
-    let (isMain, directory) = try await DiskCache.shared.perform { store in
-      try store.set(1, forKey: "k")
-      return (Thread.isMainThread, try DiskCache.shared.folderURL)
-    }
-    #expect(!isMain && directory == before && DiskCache.model("k") == 1)
-    await #expect(throws: Failure.self) {
-      try await DiskCache.shared.perform { _ in throw Failure() }
-    }
-    let task = Task {
-      withUnsafeCurrentTask { $0?.cancel() }
-      try await DiskCache.shared.perform { try $0.remove("k") }
-    }
-    await #expect(throws: CancellationError.self) { try await task.value }
-    #expect(DiskCache.contains("k"))
   }
 }

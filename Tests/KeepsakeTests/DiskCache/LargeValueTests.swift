@@ -21,9 +21,18 @@ private struct Failure: Error {}
     return data.prefix(count)
   }
 
-  private func temporaries() throws -> [String] {
-    try #require(FileManager.default.enumerator(atPath: directory.path)?.allObjects as? [String])
-      .filter { $0.hasSuffix(".tmp") }
+  /// Begins to store chunks, of which the first has been written when this returns.
+  private func startSet(
+    _ first: Data, in store: DiskCache.Store
+  ) async throws -> (Task<Void, any Error>, AsyncStream<Data>.Continuation) {
+    let (stream, continuation) = AsyncStream<Data>.makeStream()
+    continuation.yield(first)
+    let started = Locked(false)
+    let task = Task {
+      try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
+    }
+    try await eventually("the first chunk is written") { started.withLock { $0 } }
+    return (task, continuation)
   }
 
   @Test(arguments: [0, 1, 31, 32, 33, 1_000_000, 4 << 20, (4 << 20) + 1])
@@ -37,7 +46,7 @@ private struct Failure: Error {}
     #expect(try directory.cache().get("file") == value)
     #expect(try Data(contentsOf: URL(filePath: store.payload("file"))) == value)
     #expect(try directory.cache().entry("file")?.size == size)
-    #expect(try temporaries().isEmpty)
+    #expect(try directory.temporaries().isEmpty)
   }
 
   /// Another program restores a backup over the files of the cache.
@@ -68,16 +77,16 @@ private struct Failure: Error {}
   @Test func throwsAndKeepsTheOldValueIfTheSourceIsMissing() throws {
     let store = directory.cache()
     try store.set("old", forKey: "k")
-    let error = #expect(throws: StorageError.self) {
+    let error = expectFailure(.notFound) {
       try store.set(contentsOf: directory.file("missing"), forKey: "k")
     }
-    #expect(error?.code == .notFound && error?.path == directory.file("missing").path)
+    #expect(error?.path == directory.file("missing").path)
     #expect(throws: StorageError.self) { try store.set(contentsOf: directory.url, forKey: "k") }
     #expect(throws: StorageError.self) {
       try store.set(contentsOf: URL(string: "http://example.com/")!, forKey: "k")
     }
     #expect(try store.model("k") == "old")
-    #expect(try temporaries().isEmpty)
+    #expect(try directory.temporaries().isEmpty)
   }
 
   @Test func storesChunksAsOneValueAndReportsProgress() async throws {
@@ -96,15 +105,10 @@ private struct Failure: Error {}
     #expect(try directory.cache().get("k") == pieces.reduce(Data(), +))
     #expect(try directory.cache().entry("k")?.expires != nil)
     // Chunks of a type other than Data, in a cache in memory.
-    let arrays = AsyncStream<[UInt8]> { continuation in
-      continuation.yield([1, 2])
-      continuation.yield([3])
-      continuation.finish()
-    }
     let memory = directory.cache(.memory)
-    try await memory.set(chunks: arrays, forKey: "k")
+    try await memory.set(chunks: FolderNameTests.chunks([[1, 2], [3]]), forKey: "k")
     #expect(try memory.get("k") == Data([1, 2, 3]))
-    #expect(try temporaries().isEmpty)
+    #expect(try directory.temporaries().isEmpty)
   }
 
   @Test func incompleteChunksLeaveNothingBehind() async throws {
@@ -115,32 +119,21 @@ private struct Failure: Error {}
       continuation.finish(throwing: Failure())
     }
     await #expect(throws: Failure.self) { try await store.set(chunks: failing, forKey: "k") }
-    #expect(try temporaries().isEmpty)
+    #expect(try directory.temporaries().isEmpty)
 
-    let (stream, continuation) = AsyncStream<Data>.makeStream()
-    continuation.yield(bytes(1_000))
-    let started = Locked(false)
-    let task = Task {
-      try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
-    }
-    try await eventually("the first chunk is written") { started.withLock { $0 } }
-    #expect(try temporaries().count == 1)
+    let (task, continuation) = try await startSet(bytes(1_000), in: store)
+    #expect(try directory.temporaries().count == 1)
     task.cancel()
     await #expect(throws: CancellationError.self) { try await task.value }
-    #expect(try temporaries().isEmpty)
+    continuation.finish()
+    #expect(try directory.temporaries().isEmpty)
     #expect(try directory.cache().model("k") == "old")
   }
 
   @Test func emptyingTheCacheKeepsChunksThatAreBeingWritten() async throws {
     let store = directory.cache()
-    let (stream, continuation) = AsyncStream<Data>.makeStream()
     let value = bytes(1_000)
-    continuation.yield(value)
-    let started = Locked(false)
-    let task = Task {
-      try await store.set(chunks: stream, forKey: "k") { _, _ in started.withLock { $0 = true } }
-    }
-    try await eventually("the first chunk is written") { started.withLock { $0 } }
+    let (task, continuation) = try await startSet(value, in: store)
     try store.removeAll()
     try directory.cache().removeExpired()
     continuation.finish()

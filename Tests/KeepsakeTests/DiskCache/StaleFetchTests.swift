@@ -7,15 +7,19 @@ import Testing
 
 private struct Offline: Error {}
 
-/// What a producer has done, and what it waits for.
-private final class Probe: Sendable {
-  let count = Locked(0)
-  let gate = Gate()
-}
-
 /// Fetches of entries that have expired and are kept.
 @Suite(.ownThread, .temporaryStorage, .timeLimit(.minutes(20))) struct StaleFetchTests {
   private let start = WallClock.now
+  private let failures = Failures()
+  /// In a directory of its own.
+  private let store: DiskCache.Store
+
+  init() throws { store = try TemporaryDirectory().cache(failures: failures) }
+
+  /// Stores an entry that has expired after five minutes, and is kept for hours.
+  private func setOld() throws {
+    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(10), tags: [:])
+  }
 
   /// Runs `body` while the clock stands still, this many minutes after the beginning of the test.
   private func after(
@@ -27,7 +31,7 @@ private final class Probe: Sendable {
   }
 
   private func wait(
-    until condition: () throws -> Bool, isolation: isolated (any Actor)? = #isolation
+    until condition: () async throws -> Bool, isolation: isolated (any Actor)? = #isolation
   ) async throws {
     try await eventually("the fetch did not end", condition)
   }
@@ -116,14 +120,13 @@ private final class Probe: Sendable {
   }
 
   @Test func aThousandCallsOnAStaleKeyRunOneProducerAndNoneWaits() async throws {
-    let calls = Coverage.count(sample: 1_000, complete: 1_000)
+    let calls = 1_000
     #expect(try await fetch("old") == "old")
     try await after(6) { () async throws in
-      let probe = Probe()
+      let gate = Gate()
       @Sendable func fetch() async throws -> String {
         try await DiskCache.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) {
-          probe.count.withLock { $0 += 1 }
-          await probe.gate.pass()
+          await gate.pass()
           return "new"
         }
       }
@@ -133,26 +136,21 @@ private final class Probe: Sendable {
         return try await group.reduce(into: []) { $0.append($1) }
       }
       #expect(values == Array(repeating: "old", count: calls))
-      try await wait { probe.count.withLock { $0 } == 1 }
-      await probe.gate.open()
+      try await wait { await gate.entered == 1 }
+      await gate.open()
       try await wait { DiskCache.model("k") == "new" }
-      #expect(probe.count.withLock { $0 } == 1)
-      print(
-        "proof: stale fetches: \(calls) calls, \(probe.count.withLock { $0 }) producer, none waited"
-      )
+      #expect(await gate.entered == 1)
+      print("proof: stale fetches: \(calls) calls, one producer, none waited")
     }
     try await wait { InFlightFetches.shared.isEmpty(for: DiskCache.shared) }
   }
 
   @Test func aProducerThatFailsAHundredTimesGivesAHundredStaleAnswers() async throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
-    let store = directory.cache(failures: failures)
-    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(10), tags: [:])
-    let probe = Probe()
+    try setOld()
+    let gate = Gate()
     @Sendable func fetch() async throws -> String {
       try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(10)) {
-        probe.count.withLock { $0 += 1 }
+        await gate.enter()
         throw Offline()
       }
     }
@@ -161,13 +159,11 @@ private final class Probe: Sendable {
         // More than the longest delay between two attempts.
         try await after(6 + 2 * Int64(round)) { () async throws in
           #expect(try await fetch() == "old")
-          try await wait {
-            probe.count.withLock { $0 } == round + 1 && store.backoff.isWaiting("k")
-          }
+          try await wait { await gate.entered == round + 1 && store.backoff.isWaiting("k") }
           // Until the delay has passed, there is no further attempt.
           #expect(try await fetch() == "old")
           try await wait { InFlightFetches.shared.isEmpty(for: store) }
-          #expect(probe.count.withLock { $0 } == round + 1)
+          #expect(await gate.entered == round + 1)
         }
       }
     }
@@ -201,13 +197,10 @@ private final class Probe: Sendable {
   }
 
   @Test func anOldValueIsReturnedOnlyWhileTheProducerFails() async throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
-    let store = directory.cache(failures: failures)
-    let probe = Probe()
+    let gate = Gate()
     @Sendable func fetch(_ value: String?) async throws -> String {
       try await store.fetch("k", expiry: .minutes(5), staleIfFailing: .hours(2)) {
-        probe.count.withLock { $0 += 1 }
+        await gate.enter()
         guard let value else { throw Offline() }
         return value
       }
@@ -217,9 +210,9 @@ private final class Probe: Sendable {
     try await after(6) { () async throws in
       #expect(try await fetch(nil) == "old")
       #expect(failures.all.map(\.code) == [.fetchFailed])
-      let before = probe.count.withLock { $0 }
+      let before = await gate.entered
       #expect(try await fetch("unused") == "old")
-      #expect(probe.count.withLock { $0 } == before, "the delay has not passed")
+      #expect(await gate.entered == before, "the delay has not passed")
       // A fetch that does not accept an expired value produces one.
       await #expect(throws: Offline.self) {
         try await store.fetch("k") { () async throws -> String in throw Offline() }
@@ -232,13 +225,12 @@ private final class Probe: Sendable {
   }
 
   @Test func waitersThatAcceptAnOldValueGetItWhenTheProducerFails() async throws {
-    let store = DiskCache.shared
-    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try setOld()
     try await after(6) { () async throws in
-      let probe = Probe()
+      let gate = Gate()
       @Sendable func fetch() async throws -> String {
         try await store.fetch("k", expiry: .minutes(5), staleIfFailing: .hours(1)) {
-          await probe.gate.pass()
+          await gate.pass()
           throw Offline()
         }
       }
@@ -246,7 +238,7 @@ private final class Probe: Sendable {
       try await wait { InFlightFetches.shared.waiterCount(of: store) == 49 }
       let strict = Task { try await store.fetch("k") { "strict" } }
       try await wait { InFlightFetches.shared.waiterCount(of: store) == 50 }
-      await probe.gate.open()
+      await gate.open()
       for task in tasks { #expect(try await task.value == "old") }
       await #expect(throws: Offline.self) { try await strict.value }
     }
@@ -259,17 +251,17 @@ private final class Probe: Sendable {
     let entry = try #require(try DiskCache.shared.entry(key))
     #expect(entry.keptUntil == entry.expires?.addingTimeInterval(7_200))
     try await after(6) { () async throws in
-      let probe = Probe()
+      let gate = Gate()
       // The call that produces waits; one that accepts the old value does not.
       let producer = Task {
         try await DiskCache.fetch(key) {
-          await probe.gate.pass()
+          await gate.pass()
           return "new"
         }
       }
       try await wait { InFlightFetches.shared.isFetching(.init(DiskCache.shared, "k")) }
       #expect(try await DiskCache.fetch(key, staleFor: .hours(1)) { "unused" } == "old")
-      await probe.gate.open()
+      await gate.open()
       #expect(try await producer.value == "new")
     }
     try await after(12) { () async throws in
@@ -322,29 +314,26 @@ private final class Probe: Sendable {
 
   /// A call that accepts no old value does not get one from a call that does.
   @Test func aStrictCallWaitsForTheNewValue() async throws {
-    let store = DiskCache.shared
-    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try setOld()
     try await after(6) { () async throws in
-      let probe = Probe()
+      let gate = Gate()
       @Sendable func produce() async throws -> String {
-        probe.count.withLock { $0 += 1 }
-        await probe.gate.pass()
+        await gate.pass()
         return "new"
       }
       let old = try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1), produce)
       #expect(old == "old")
       let strict = Task { try await store.fetch("k", expiry: .minutes(5), produce) }
       try await wait { InFlightFetches.shared.waiterCount(of: store) == 1 }
-      await probe.gate.open()
+      await gate.open()
       #expect(try await strict.value == "new")
-      #expect(probe.count.withLock { $0 } == 1)
+      #expect(await gate.entered == 1)
     }
   }
 
   /// What is set between the look-up and the producer is newer than what the producer makes.
   @Test func aSetDuringTheLookUpWins() async throws {
-    let store = DiskCache.shared
-    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try setOld()
     try await after(6) { () async throws in
       let isFirst = Locked(true)
       let plan = FaultPlan { event in
@@ -371,17 +360,14 @@ private final class Probe: Sendable {
 
   /// Nobody waits for it, so only the report tells.
   @Test func aProducerInTheBackgroundThatTakesTooLongHasFailed() async throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
-    let store = directory.cache(failures: failures)
-    try store.set("old", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
-    let probe = Probe()
+    try setOld()
+    let gate = Gate()
     try await after(6) { () async throws in
       for _ in 0..<2 {
         let old = try await store.fetch(
           "k", expiry: .minutes(5), staleFor: .hours(1), timeout: .milliseconds(20)
         ) { () async throws -> String in
-          probe.count.withLock { $0 += 1 }
+          await gate.enter()
           // On a busy machine it is cancelled before it begins.
           try await waitForCancellation()
           throw CancellationError()
@@ -389,29 +375,23 @@ private final class Probe: Sendable {
         #expect(old == "old")
         try await wait { InFlightFetches.shared.isEmpty(for: store) }
       }
-      #expect(probe.count.withLock { $0 } <= 1, "the second attempt is delayed")
+      #expect(await gate.entered <= 1, "the second attempt is delayed")
       #expect(failures.all.map(\.code) == [.fetchFailed])
       #expect(failures.all.first?.description.contains("longer than its timeout of 0.02 s") == true)
     }
   }
 
   @Test @MainActor func aBackgroundFetchEncodesInTheCallersIsolation() async throws {
-    let store = DiskCache.shared
     try store.set(["old"], forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
     try await after(6) { () async throws in
-      let value = try await DiskCache.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) {
-        ["new"]
-      }
+      let value = try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) { ["new"] }
       #expect(value == ["old"])
-      try await wait { DiskCache.model("k") == ["new"] }
+      try await wait { try store.model("k") == ["new"] }
     }
   }
 
   @Test func aFetchThatFindsAnotherTypeProducesInTheForeground() async throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
-    let store = directory.cache(failures: failures)
-    try store.set("text", forKey: "k", expiry: .minutes(5), keptFor: .hours(1), tags: [:])
+    try setOld()
     try await after(6) { () async throws in
       let value = try await store.fetch("k", expiry: .minutes(5), staleFor: .hours(1)) { [1] }
       #expect(value == [1] && failures.all.map(\.code).contains(.wrongType))

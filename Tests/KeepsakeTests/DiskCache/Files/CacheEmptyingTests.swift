@@ -39,42 +39,37 @@ import Testing
     }
   }
 
-  @Test func removeAllKeepsWhatLiesBesideTheEntries() throws {
+  @Test func whatLiesBesideTheEntriesIsKept() throws {
     let (store, other) = (store(), store())
     try fill(store)
-    let subdirectory = URL(filePath: try store.payload("k1")).deletingLastPathComponent()
-    for name in ["mine.txt", "inner/deep.txt"] {
-      let file = subdirectory.appending(path: name)
-      try FileManager.default.createDirectory(
-        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
-      try Data("mine".utf8).write(to: file)
-    }
     #expect(try other.get("k1") != nil)
     let path = directory.file(Self.cachePath).path
     let inode = try #require(try FileSystem.status(path)).inode
-    for name in ["README", "notes/one.txt"] {
-      let file = directory.file(Self.cachePath + "/" + name)
+    let number = FileSystem.name(of: FileSystem.parent(of: try store.payload("k1")))
+    let others = [
+      "README", "notes/one.txt", number + "/mine.txt", number + "/x.meta.bak", number + "/.hidden",
+      number + "/inner/deep.txt",
+    ].map { Self.cachePath + "/" + $0 }
+    for name in others {
       try FileManager.default.createDirectory(
-        at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
-      try Data("mine".utf8).write(to: file)
+        atPath: FileSystem.parent(of: directory.path + "/" + name),
+        withIntermediateDirectories: true)
+      try directory.write(Array("mine".utf8), to: name)
     }
+    #expect(try store.removeExpired() == 0 && store.keys().count == 40)
+    try directory.expectPresent(others, "after a sweep")
     try store.removeAll()
     try expectEmptied([store, other, self.store()])
     #expect(try FileSystem.status(path)?.inode == inode, "the directory stays")
     try waitForTrash(in: path)
-    let number = subdirectory.lastPathComponent
-    let others = ["README", "notes/one.txt", number + "/mine.txt", number + "/inner/deep.txt"]
-    try directory.expectPresent(others.map { Self.cachePath + "/" + $0 }, "beside")
+    try directory.expectPresent(others, "after removeAll")
   }
 
   /// People move caches to another disk, and leave a link.
   @Test func aLinkedCacheIsEmptiedInPlace() throws {
     let foreign = try directory.makeForeignFiles(in: "disk")
-    try FileManager.default.createDirectory(
-      at: directory.file("caches"), withIntermediateDirectories: true)
-    let link = directory.file(Self.cachePath).path
-    try FileManager.default.createSymbolicLink(
-      atPath: link, withDestinationPath: directory.file("disk").path)
+    try directory.makeDirectory("caches")
+    try directory.link(Self.cachePath, to: directory.file("disk").path)
     let (store, other) = (store(), store())
     for round in 0..<2 {
       try fill(store)
@@ -82,7 +77,7 @@ import Testing
       if round == 0 { try store.removeAll() } else { _ = try self.store().removeAll() }
       try directory.expectPresent(foreign, "round \(round)")
       try expectEmptied([store, other, self.store()])
-      #expect(try FileSystem.status(link, followsLinks: false)?.isSymbolicLink == true)
+      #expect(try directory.status(Self.cachePath)?.isSymbolicLink == true)
     }
     store.sizeLimit = 20_000
     try fill(store)
@@ -93,7 +88,7 @@ import Testing
   @Test(.enabled(if: getuid() == 0, "mounting needs root"))
   func aMountedCacheIsEmptiedInPlace() throws {
     let path = directory.file(Self.cachePath).path
-    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    try directory.makeDirectory(Self.cachePath)
     guard mount("tmpfs", path, "tmpfs", 0, "size=4m") == 0 else { return }
     defer { umount2(path, 2) }
     let foreign = try directory.makeForeignFiles(in: Self.cachePath)
@@ -127,49 +122,19 @@ import Testing
     try expectEmptied([store, directory.ownCache("x", failures: failures)])
   }
 
-  /// Nothing behind the link is changed.
-  @Test func aLinkInsteadOfASubdirectoryIsNotFollowed() throws {
-    let store = store()
-    try fill(store)
-    let payload = URL(filePath: try store.payload("k1"))
-    let subdirectory = payload.deletingLastPathComponent()
-    // Other files that look like entries: those of a cache that was moved here, for example.
-    let elsewhere = directory.file("elsewhere")
-    try FileManager.default.moveItem(at: subdirectory, to: elsewhere)
-    try FileManager.default.createSymbolicLink(at: subdirectory, withDestinationURL: elsewhere)
-    try Data("mine".utf8).write(to: elsewhere.appending(path: "half"))
-    let before = try FileSystem.list(elsewhere.path).sorted()
-    let next = self.store()
-    try next.removeExpired()
-    next.sizeLimit = 8_192
-    try waitUntil("entries are evicted") { try next.totalSize <= 8_192 }
-    next.sizeLimit = nil
-    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "sweep and eviction")
-    expectFailure(.accessDenied) { try next.set("new", forKey: "k1") }
-    expectFailure(.accessDenied) { try next.remove("k1") }
-    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "set and remove")
-    try next.removeAll()
-    try waitForTrash(in: directory.file(Self.cachePath).path)
-    #expect(try FileSystem.list(elsewhere.path).sorted() == before, "removeAll")
-    try expectEmptied([next, self.store()])
-  }
-
   /// What a killed program left has a name of ours; it is deleted only if it is what we make.
   @Test func trashThatIsALinkIsNotFollowed() throws {
     let store = store()
     try fill(store)
     let foreign = try directory.makeForeignFiles(in: "foreign")
-    let trash = directory.file(Self.cachePath + "/.ab.00000000000000ff.trash").path
-    try FileManager.default.createSymbolicLink(
-      atPath: trash, withDestinationPath: directory.file("foreign").path)
+    let trash = Self.cachePath + "/.ab.00000000000000ff.trash"
+    try directory.link(trash, to: directory.file("foreign").path)
     try self.store().removeExpired()
     try directory.expectPresent(foreign, "a link")
-    #expect(try FileSystem.status(trash, followsLinks: false) == nil)
-    #expect(try store.keys().count == 40)
+    #expect(try directory.status(trash) == nil && store.keys().count == 40)
     // Deleting a tree does not start at a link either.
-    try FileManager.default.createSymbolicLink(
-      atPath: trash, withDestinationPath: directory.file("foreign").path)
-    expectFailure(.accessDenied) { try FileSystem.removeTree(trash) }
+    try directory.link(trash, to: directory.file("foreign").path)
+    expectFailure(.accessDenied) { try FileSystem.removeTree(directory.path + "/" + trash) }
     try directory.expectPresent(foreign, "removeTree")
   }
 
@@ -180,11 +145,7 @@ import Testing
       for key in 0..<6 { try store.set(Data([1]), forKey: "k\(key)") }
       let count = Locked(0)
       let plan = FaultPlan(decide: { event in
-        guard event.path.contains("caches") else { return .proceed }
-        return count.withLock { count in
-          count += 1
-          return count > number ? .fail(EIO) : .proceed
-        }
+        event.path.contains("caches") && count.increment() > number ? .fail(EIO) : .proceed
       })
       FaultPlan.$current.withValue(plan) { _ = try? store.removeAll() }
       let next = directory.cache()
@@ -206,8 +167,7 @@ import Testing
   func subdirectoriesThatCannotBeRenamedAreEmptied(code: Int32) throws {
     let (store, other) = (store(), store())
     try fill(store)
-    let foreign = URL(filePath: try store.payload("k1")).deletingLastPathComponent()
-      .appending(path: "mine.txt").path
+    let foreign = FileSystem.parent(of: try store.payload("k1")) + "/mine.txt"
     try Data("mine".utf8).write(to: URL(filePath: foreign))
     #expect(try other.get("k1") != nil)
     let plan = FaultPlan(decide: {
@@ -218,15 +178,20 @@ import Testing
     try expectEmptied([store, other, self.store()])
   }
 
+  /// Puts a directory of the user's in the place of a file.
+  private func replaceByDirectory(_ path: String) throws {
+    try FileSystem.unlink(path)
+    try FileManager.default.createDirectory(
+      atPath: path + "/inner", withIntermediateDirectories: true)
+  }
+
   /// The cache makes no directories of these names: they belong to the user.
   @Test(arguments: [true, false])
   func aDirectoryWithTheNameOfAnEntryIsNotRemoved(isPayload: Bool) throws {
     let store = store()
     try fill(store)
     let path = try isPayload ? store.payload("k1") : store.sidecar("k1")
-    try FileManager.default.removeItem(atPath: path)
-    try FileManager.default.createDirectory(
-      atPath: path + "/inner", withIntermediateDirectories: true)
+    try replaceByDirectory(path)
     let next = self.store()
     #expect(try next.get("k1") == nil && !next.contains("k1"))
     let error = expectFailure(.isDirectory) { try next.set(Data([2]), forKey: "k1") }
@@ -247,14 +212,11 @@ import Testing
     let store = store()
     try fill(store)
     let path = try store.payload("k1")
-    try FileManager.default.removeItem(atPath: path)
-    try FileManager.default.createDirectory(
-      atPath: path + "/inner", withIntermediateDirectories: true)
+    try replaceByDirectory(path)
     let error = expectFailure(.isDirectory) { try store.set(Data([2]), forKey: "k1") }
     #expect(error?.path == path)
     #expect(FileManager.default.fileExists(atPath: path + "/inner"))
-    let subdirectory = URL(filePath: path).deletingLastPathComponent().path
-    #expect(try FileSystem.list(subdirectory).allSatisfy { !$0.hasSuffix(".tmp") })
+    #expect(try directory.temporaries() == [])
   }
 
   /// One entry that cannot be removed costs itself: the others go, and the error is thrown.

@@ -57,13 +57,9 @@ import Testing
   @Test func anIncompleteRemovalIsNotCountedAsDamage() throws {
     try store.set(Self.old, forKey: "k")
     let count = Locked(0)
-    let plan = FaultPlan(decide: { event in
-      guard event.call == .unlink else { return .proceed }
-      return count.withLock { count in
-        count += 1
-        return count == 2 ? .fail(EIO) : .proceed
-      }
-    })
+    let plan = FaultPlan { event in
+      event.call == .unlink && count.increment() == 2 ? .fail(EIO) : .proceed
+    }
     #expect(throws: StorageError.self) {
       try FaultPlan.$current.withValue(plan) { try store.remove("k") }
     }
@@ -77,12 +73,12 @@ import Testing
   @Test func aPartialWriteLeavesTheOldValue() throws {
     for length in [0, 1, 63, 64, 65, 899] {
       let directory = try TemporaryDirectory()
-      try prepare(directory)
       let store = directory.cache()
-      let error = #expect(throws: StorageError.self) {
+      try store.set(Self.old, forKey: "k")
+      let error = expectFailure(.diskFull) {
         try withDiskFull(afterBytes: length) { try store.set(Self.new, forKey: "k") }
       }
-      #expect(error?.code == .diskFull && error?.key == "k" && error?.operation == "set")
+      #expect(error?.key == "k" && error?.operation == "set")
       #expect(try store.get("k") == Self.old && directory.cache().get("k") == Self.old)
     }
   }
@@ -138,21 +134,10 @@ import Testing
       try next.set(Self.new, forKey: key)
       #expect(try directory.cache().get(key) == Self.new)
       try next.removeExpired()
-      #expect(try next.totalSize == (oldHasTags ? blocksTaken(directory) : size))
+      #expect(try next.totalSize == (oldHasTags ? bytesTaken(directory, "caches/standard") : size))
       if !isKilled { break }
     }
     #expect(values.first == Self.old && values.last == after && values.count > 8)
-  }
-
-  /// The size of all files of entries, in whole blocks.
-  private func blocksTaken(_ directory: TemporaryDirectory) throws -> Int {
-    let root = directory.path + "/caches/standard/"
-    return try FileManager.default.subpathsOfDirectory(atPath: root).reduce(0) { sum, name in
-      let status = try #require(try FileSystem.status(root + name))
-      // A process that another test starts may hold the lock of a temporary file for a moment.
-      let isEntry = status.isRegularFile && name != "CACHEDIR.TAG" && !name.hasSuffix(".tmp")
-      return sum + (isEntry ? (status.size + 4_095) / 4_096 * 4_096 : 0)
-    }
   }
 
   /// The sidecars of long keys take several blocks, and become longer and shorter.
@@ -162,7 +147,7 @@ import Testing
     let tags = ["t": String(repeating: "t", count: 500)]
     for tags in [[:], [:], tags, tags, [:], [:], tags, [:]] {
       try store.set(Self.new, forKey: key, tags: tags)
-      #expect(try store.totalSize == blocksTaken(directory), "\(tags.count)")
+      #expect(try store.totalSize == bytesTaken(directory, "caches/standard"), "\(tags.count)")
     }
     try store.remove(key)
     #expect(try store.totalSize == 0)
@@ -241,11 +226,9 @@ import Testing
     #expect(try mode(payload) == 0o600 && mode(payload + Sidecar.suffix) == 0o600)
     try store.set(contentsOf: URL(filePath: payload), forKey: "file")
     #expect(try mode(store.payload("file")) == 0o600)
-    for path in [
-      "caches", "caches/standard",
-      "caches/standard/" + payload.split(separator: "/").dropLast().last!,
-    ] {
-      #expect(try mode(directory.file(path).path) == 0o700, "\(path)")
+    let subdirectory = FileSystem.parent(of: payload)
+    for path in [subdirectory] + ["/caches", "/caches/standard"].map({ directory.path + $0 }) {
+      #expect(try mode(path) == 0o700, "\(path)")
     }
     #expect(try mode(directory.file("caches/.standard.ledger").path) == 0o600)
     let tag = try directory.bytes(of: "caches/standard/CACHEDIR.TAG")
@@ -291,8 +274,8 @@ import Testing
     }
     #expect(try synchronizedNameCount("a") == 1 && synchronizedNameCount("a") == 0)
     let other = try #require(
-      try (1...100).map { "other \($0)" }.first {
-        try subdirectory($0, store) != subdirectory("a", store)
+      (1...100).map { "other \($0)" }.first {
+        EntryName.directory(of: $0) != EntryName.directory(of: "a")
       })
     #expect(
       try synchronizedNameCount(other) == 1 && synchronizedNameCount(other) == 0
@@ -303,17 +286,21 @@ import Testing
     #expect(try synchronizedNameCount("a") == 1)
   }
 
-  private func subdirectory(_ key: String, _ store: DiskCache.Store) throws -> Int {
-    try EntryName(key: key, rules: #require(try store.files.openCache()).rules).directory
+  /// The system calls of the one of ten rounds that makes the fewest: every few milliseconds a call
+  /// also checks whether the directory and the ledger were replaced.
+  private func fewest(
+    after prepare: () throws -> Void = {}, _ body: () throws -> Void
+  ) throws -> [SystemCall] {
+    let calls = try (0..<10).map { _ in
+      try prepare()
+      return try systemCalls(of: body)
+    }
+    return calls.min { $0.count < $1.count } ?? []
   }
 
   @Test func aVerifiedEntryIsReadWithFourCalls() throws {
     try store.set(Self.new, forKey: "k", expiry: .days(1))
     _ = try store.get("k")
-    // Every few milliseconds a call also checks whether the directory and the ledger were replaced.
-    func fewest(_ body: () throws -> Void) throws -> [SystemCall] {
-      try (0..<10).map { _ in try systemCalls(of: body) }.min { $0.count < $1.count } ?? []
-    }
     #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
     #expect(try fewest { _ = try store.contains("k") } == [.stat])
     #expect(try fewest { _ = try store.contains("missing") } == [.stat])
@@ -331,20 +318,14 @@ import Testing
   }
 
   @Test func aSetMakesOnlyTheseCalls() throws {
-    func fewest(_ prepare: () throws -> Void) throws -> [SystemCall] {
-      let calls = try (0..<10).map { _ in
-        try prepare()
-        return try systemCalls { try store.set(Self.new, forKey: "k") }
-      }
-      return calls.min { $0.count < $1.count } ?? []
-    }
+    func set() throws { try store.set(Self.new, forKey: "k") }
     try store.set(Self.old, forKey: "k")
     #expect(
-      try fewest { try store.remove("k") } == [
+      try fewest(after: { try store.remove("k") }, set) == [
         .open, .write, .times, .lock, .open, .read, .stat, .write, .rename, .lock, .publish,
       ])
     #expect(
-      try fewest { try store.set(Self.old, forKey: "k") } == [
+      try fewest(after: { try store.set(Self.old, forKey: "k") }, set) == [
         .open, .write, .times, .lock, .open, .read, .write, .exchange, .unlink,
       ])
   }
@@ -356,25 +337,19 @@ import Testing
     // A writer of the key holds the lock.
     for key in ["k", "over", "missing"] {
       let name = try EntryName(key: key, rules: cache.rules)
-      let outcome = try cache.withKeyLock(name, timeout: .seconds(1)) {
-        (_) throws(StorageError) -> [SystemCall] in
-        do {
-          return try systemCalls {
-            for reader in [store, directory.cache()] {
-              _ = try reader.get(key)
-              _ = try reader.contains(key)
-              _ = try (reader.keys(), reader.count, reader.totalSize)
-              #expect(try reader.get("k") == Self.old)
-            }
-          }
-        } catch {
-          throw error as! StorageError
+      let entry = try #require(try cache.lock(name, timeout: .seconds(1)))
+      defer { entry.unlock() }
+      let calls = try systemCalls { () throws in
+        for reader in [store, directory.cache()] {
+          _ = try reader.get(key)
+          _ = try reader.contains(key)
+          _ = try (reader.keys(), reader.count, reader.totalSize)
+          #expect(try reader.get("k") == Self.old)
         }
       }
       // Each call tries a few locks once. A reader that waits tries again thousands of times until
       // it times out.
-      let lockCount = try #require(outcome).count { $0 == .lock }
-      #expect(lockCount < 100, "\(key)")
+      #expect(calls.count { $0 == .lock } < 100, "\(key)")
     }
   }
 
@@ -384,19 +359,13 @@ import Testing
     let name = try EntryName(key: "k", rules: holder.rules)
     let paths = try directory.cache().files.paths
     let waiting = FileCache(paths: paths, timeout: .milliseconds(50)) { _ in }
-    let payload = Payload(bytes: Self.new, kind: .data)
-    let options = WriteOptions(expiry: .never, isDurable: false)
-    let outcome = try holder.withKeyLock(name, timeout: .seconds(1)) {
-      (_) throws(StorageError) -> StorageError? in
-      do throws(StorageError) {
-        try waiting.write(payload, forKey: "k", options, hook: commitDirectly)
-        return nil
-      } catch {
-        return error
-      }
+    let entry = try #require(try holder.lock(name, timeout: .seconds(1)))
+    expectFailure(.timedOut) {
+      try waiting.write(
+        Payload(bytes: Self.new, kind: .data), forKey: "k",
+        WriteOptions(expiry: .never, isDurable: false), hook: commitDirectly)
     }
-    let error = try #require(outcome)
-    #expect(error?.code == .timedOut)
+    entry.unlock()
     #expect(try directory.cache().get("k") == Self.old)
     #expect(try waiting.read("k")?.bytes == Self.old)
   }

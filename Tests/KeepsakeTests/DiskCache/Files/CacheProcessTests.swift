@@ -23,6 +23,15 @@ extension OneAtATime {
       store = directory.ownCache("x", failures: failures)
     }
 
+    /// Expects the threads to have set values, and neither them nor the other processes, which end
+    /// now, to have found a wrong one.
+    private func expectNoFault(_ tallies: [CacheStress.Tally], _ peers: [Child]) {
+      for peer in peers { #expect(peer.finish() == "" && peer.exitStatus == 0) }
+      #expect(tallies.flatMap(\.faults).prefix(5) == [])
+      #expect(tallies.allSatisfy { $0.sets > 0 })
+      #expect(failures.all.isEmpty, "\(failures.all)")
+    }
+
     @Test func hitsAreRightAndTheLimitHoldsWithManyWriters() async throws {
       // Without the limit the 50 keys would take about 1.6 MB.
       let limit = 512 << 10
@@ -43,11 +52,8 @@ extension OneAtATime {
         await Task.yield()
       } while !isOver.withLock { $0 }
       let tallies = await storms
-      #expect(peers.map { $0.finish() } == ["", "", ""])
-      #expect(peers.allSatisfy { $0.exitStatus == 0 })
-      #expect(tallies.flatMap(\.faults).prefix(5) == [])
-      #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
-      #expect(failures.all.isEmpty, "\(failures.all)")
+      expectNoFault(tallies, peers)
+      #expect(tallies.allSatisfy { $0.hits > 0 })
       #expect(store.statistics.damaged == 0)
 
       // A writer waits for the eviction if the cache exceeds the limit by a tenth. Only the entries
@@ -64,8 +70,7 @@ extension OneAtATime {
 
       // Once this lock is available, the eviction in the background has ended.
       store.sizeLimit = nil
-      let files = try #require(store.engine as? FileCache)
-      try #require(files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
+      try #require(store.files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
       try expectTidy(store, directory, "x")
     }
 
@@ -78,10 +83,8 @@ extension OneAtATime {
       let tallies = await onThreads(3) {
         storm.run(store, writer: $0, for: .milliseconds(milliseconds))
       }
-      #expect(peers.map { $0.finish() } == ["", ""])
-      #expect(tallies.flatMap(\.faults).prefix(5) == [])
-      #expect(tallies.allSatisfy { $0.hits > 0 && $0.sets > 0 })
-      #expect(failures.all.isEmpty, "\(failures.all)")
+      expectNoFault(tallies, peers)
+      #expect(tallies.allSatisfy { $0.hits > 0 })
       #expect(store.statistics.damaged == 0)
       try expectTidy(store, directory, "x")
     }
@@ -139,16 +142,9 @@ extension OneAtATime {
           if Bool.random() { waitForARandomMoment(upTo: .milliseconds(2)) }
         }
         for (writer, peer) in peers.enumerated() {
-          var acknowledged = last[writer]
-          for line
-            in ([firsts[writer] ?? ""] + peer.finish().split(separator: "\n").map(String.init))
-          {
-            if let number = Int(line) {
-              acknowledged = number
-            } else if !line.isEmpty {
-              Issue.record("\(line)")
-            }
-          }
+          let lines = "\(firsts[writer] ?? "")\n\(peer.finish())".split(separator: "\n")
+          #expect(lines.allSatisfy { Int($0) != nil }, "\(lines.suffix(3))")
+          let acknowledged = lines.compactMap { Int($0) }.last ?? last[writer]
           try #require(last[writer] == 0 || acknowledged >= last[writer])
           for number in (last[writer] + 1)..<(acknowledged + 1) {
             states.note(CacheStep(writer: writer, number: number), isDone: true)
@@ -237,10 +233,7 @@ extension OneAtATime {
       let tallies = await onThreads(3) {
         storm.run(store, writer: $0, for: .milliseconds(milliseconds))
       }
-      #expect((clearers + [setter]).map { $0.finish() } == ["", "", ""])
-      #expect(tallies.flatMap(\.faults).prefix(5) == [])
-      #expect(tallies.allSatisfy { $0.sets > 0 })
-      #expect(failures.all.isEmpty, "\(failures.all)")
+      expectNoFault(tallies, clearers + [setter])
 
       try expectTidy(store, directory, "x")
       try store.removeAll()
@@ -333,7 +326,7 @@ private func entryFiles(_ path: String) throws -> [(directory: String, name: Str
 }
 
 /// The space that the files of all entries take on disk.
-private func blocksTaken(by path: String) throws -> Int {
+func blocksTaken(by path: String) throws -> Int {
   try entryFiles(path).reduce(0) { sum, file in
     var status = stat()
     let exists = stat("\(path)/\(file.directory)/\(file.name)", &status) == 0
@@ -342,7 +335,7 @@ private func blocksTaken(by path: String) throws -> Int {
 }
 
 /// The sum of the sizes of all entries' files, each rounded up to whole blocks.
-private func bytesTaken(_ directory: TemporaryDirectory, _ name: String) throws -> Int {
+func bytesTaken(_ directory: TemporaryDirectory, _ name: String) throws -> Int {
   let path = directory.path + "/" + name
   let block = try FileSystem.limits(at: directory.path).blockSize
   return try entryFiles(path).reduce(0) { sum, file in

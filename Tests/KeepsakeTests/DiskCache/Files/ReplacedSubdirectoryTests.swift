@@ -68,7 +68,14 @@ import Testing
 
   // MARK: Links
 
-  private func call(_ call: Call) throws {
+  /// A link in the place of the subdirectory.
+  enum Link: CaseIterable {
+    case toTheFiles, toCopies
+    /// To the files, and no call of this process has used the subdirectory before.
+    case forNewStore
+  }
+
+  private func call(_ call: Call, _ store: DiskCache.Store) throws {
     let key = Self.key
     switch call {
     case .get:
@@ -89,21 +96,23 @@ import Testing
     }
   }
 
-  /// - Parameter isCopy: Whether the link leads to copies of the files, and not to the files.
-  @Test(arguments: Call.allCases, [false, true])
-  func nothingBehindALinkIsChanged(_ call: Call, isCopy: Bool) async throws {
+  @Test(arguments: Call.allCases, Link.allCases)
+  func nothingBehindALinkIsChanged(_ call: Call, _ link: Link) async throws {
     if call == .evict { try findEntriesToEvict() }
     var target = directory.file("elsewhere").path
     try FileSystem.rename(path, to: target)
-    if isCopy {
+    if link == .toCopies {
       try copy(target, to: target + " copied")
       target += " copied"
     }
     try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: target)
+    // Looks like a payload without a sidecar.
+    try Data("mine".utf8).write(to: URL(filePath: target + "/half"))
     let before = try state(of: target)
+    let store = link == .forNewStore ? directory.cache(failures: failures) : store
     // The store looks at a subdirectory once within a tick.
     waitForTick()
-    try self.call(call)
+    try self.call(call, store)
     if call == .removeAll {
       try await eventually("the trash is deleted") { try !hasTrash }
       #expect(try store.keys() == [])

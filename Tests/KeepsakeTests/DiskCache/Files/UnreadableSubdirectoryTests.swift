@@ -49,8 +49,7 @@ import Testing
   }
 
   @Test func allOtherEntriesAreCounted() throws {
-    let cache = try #require(store.engine as? FileCache)
-    try cache.openCacheForWriting().ledger?.invalidate()
+    try store.files.openCacheForWriting().ledger?.invalidate()
     let size = try withUnreadable(.list, EIO) { try store.totalSize }
     #expect(size == (keys.count - unreadable.count) * Self.footprint)
     #expect(failures.all.contains { $0.operation == "DiskCache.totalSize" }, "\(failures.all)")
@@ -69,10 +68,8 @@ import Testing
   /// Also if its entries can be listed, but not removed.
   @Test(arguments: [SystemCall.list, .unlink])
   func allOtherEntriesAreEvicted(_ call: SystemCall) throws {
-    let limit = 20 * Self.footprint
-    let cache = try #require(store.engine as? FileCache)
     let error = withUnreadable(call) {
-      expectFailure(.accessDenied) { try cache.openCache()?.evict { limit } }
+      expectFailure(.accessDenied) { try store.files.openCache()?.evict { 20 * Self.footprint } }
     }
     #expect(error?.path?.hasPrefix(path) == true)
     let rest = try store.keys()
@@ -90,7 +87,7 @@ import Testing
         try store.set(Data(count: 100), forKey: "new\(number)")
       }
     }
-    let cache = try #require(store.engine as? FileCache)
+    let cache = try store.files
     store.sizeLimit = 310 * Self.footprint
     try withUnreadable {
       for time in [now, now + WallClock.second] {
