@@ -61,10 +61,9 @@ import Testing
   }
 
   @Test func removingALinkWithoutPermissionDoesNotFollowIt() throws {
-    try FileSystem.createDirectory(directory.path + "/photos")
+    try directory.makeDirectory("photos")
     try directory.write([1], to: "photos/1")
-    try FileManager.default.createSymbolicLink(
-      atPath: directory.path + "/link", withDestinationPath: "photos")
+    try directory.link("link", to: "photos")
     // As in a sticky directory, where another user has laid it.
     let plan = FaultPlan(decide: { event in
       event.call == .unlink && event.path.hasSuffix("/link") ? .fail(EPERM) : .proceed
@@ -80,8 +79,7 @@ import Testing
     try FileSystem.createDirectory(deep)
     try FileSystem.createDirectory(deep)
     try directory.write([1], to: "a/b/file")
-    try FileManager.default.createSymbolicLink(
-      atPath: directory.path + "/a/link", withDestinationPath: directory.path)
+    try directory.link("a/link", to: directory.path)
     #expect(try FileSystem.list(directory.path + "/a").sorted() == ["b", "link"])
     #expect(try FileSystem.list(directory.path + "/none").isEmpty)
     try FileSystem.removeTree(directory.path + "/a")

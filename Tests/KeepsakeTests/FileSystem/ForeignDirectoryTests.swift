@@ -30,7 +30,7 @@ struct ForeignDirectoryTests {
     let (home, directory) = try makeHome()
     // A cache in a directory of the caller's needs that directory.
     let prepared = try Peer.start(directory, "hazards")
-    for store in ["settings", "engine", "secrets", "cache", "file"] {
+    for store in Self.stores {
       #expect(try prepared.ask("set \(store) k root") == "ok", "\(store)")
     }
     prepared.finish()

@@ -3,6 +3,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeTestSupport
+@testable import keepsake_peer
 
 /// A link at a store's path chooses where this process writes, so another user may not have made
 /// it. Needs root, which can give a link to another user.
@@ -18,35 +19,12 @@ import Testing
     (directory, elsewhere) = (try TemporaryDirectory(), try TemporaryDirectory())
   }
 
-  /// All by stores that do not know the file yet.
-  private func call(_ call: String, _ store: Store) throws {
+  /// A store that does not know the file yet.
+  private func open(_ store: Store) throws -> any ByteStore {
     switch store {
-    case .settings: try Self.call(call, directory.store())
-    case .cache:
-      let cache = directory.cache()
-      switch call {
-      case "set": try cache.set(1, forKey: "k")
-      case "get": _ = try cache.get("k")
-      case "remove": try cache.remove("k")
-      default: try cache.removeAll()
-      }
-    case .vault:
-      let secrets = directory.secrets()
-      switch call {
-      case "set": try secrets.set("1", forKey: "k")
-      case "get": _ = try secrets.get("k")
-      case "remove": try secrets.remove("k")
-      default: try secrets.removeAll()
-      }
-    }
-  }
-
-  private static func call(_ call: String, _ settings: Defaults.Store) throws {
-    switch call {
-    case "set": try settings.set(1, forKey: "k")
-    case "get": _ = try settings.int("k")
-    case "remove": try settings.remove("k")
-    default: try settings.removeAll()
+    case .settings: try DefaultsModel.open(directory)
+    case .cache: try AppCacheModel.open(directory)
+    case .vault: try VaultModel.open(directory)
     }
   }
 
@@ -67,7 +45,7 @@ import Testing
   func aLinkOfAnotherUserIsNotFollowed(
     _ store: Store, _ link: (owner: uid_t, target: uid_t, isFollowed: Bool)
   ) throws {
-    try call("set", store)
+    try open(store).set(Data([1]), "k")
     let path = try path(of: store)
     let target = elsewhere.file("target").path
     try FileSystem.rename(path, to: target)
@@ -75,12 +53,16 @@ import Testing
     try #require(lchown(path, link.owner, link.owner) == 0)
     try #require(chown(target, link.target, link.target) == 0)
     let before = try elsewhere.contents()
-    for name in ["get", "set", "remove", "removeAll"] {
+    let calls: [(name: String, make: (any ByteStore) throws -> Void)] = [
+      ("get", { _ = try $0.bytes("k") }), ("set", { try $0.set(Data([2]), "k") }),
+      ("remove", { try $0.remove("k") }), ("removeAll", { try $0.removeAll() }),
+    ]
+    for call in calls {
       if link.isFollowed {
-        try call(name, store)
+        try call.make(open(store))
       } else {
-        expectFailure(.accessDenied) { try call(name, store) }
-        #expect(try elsewhere.contents() == before, "\(name)")
+        expectFailure(.accessDenied) { try call.make(open(store)) }
+        #expect(try elsewhere.contents() == before, "\(call.name)")
       }
     }
   }
@@ -97,7 +79,7 @@ import Testing
     let link = directory.file("own").path
     try #require(lchown(link, 65_534, 65_534) == 0)
     try #require(symlink(link + "/", path) == 0)
-    expectFailure(.accessDenied) { try call("set", store) }
+    expectFailure(.accessDenied) { try open(store).set(Data([1]), "k") }
     #expect(try elsewhere.names() == [])
   }
 }

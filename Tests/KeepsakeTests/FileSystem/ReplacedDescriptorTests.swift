@@ -15,32 +15,36 @@ import Testing
     own = try File(directory.file("own").path, .create, mode: 0o600)
   }
 
-  /// Puts the program's file in the place of the temporary file below `path`, or of another one.
-  private func takeOver(below path: String, named name: String = ".tmp") throws -> Int32 {
+  /// Puts the program's file in the place of an open file whose path ends with `name`.
+  private func takeOver(_ name: String) throws -> Int32 {
     let numbers = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
     let number = try #require(
       numbers.first { number in
         let target = try? FileManager.default.destinationOfSymbolicLink(
           atPath: "/proc/self/fd/" + number)
-        return target.map { $0.hasPrefix(path) && $0.hasSuffix(name) } ?? false
+        return target.map { $0.hasPrefix(directory.path) && $0.hasSuffix(name) } ?? false
       }.flatMap { Int32($0) })
     try #require(dup2(own.descriptor, number) == number)
     return number
   }
 
-  @Test func aFolderDoesNotWriteIntoIt() async throws {
-    let folder = Folder(directory.url.appending(path: "folder"))
+  /// Saves so many pieces, and takes over a descriptor after the first one.
+  ///
+  /// - Returns: The number of the descriptor.
+  private func save(pieces: Int, in folder: Folder, takingOver name: String) async throws -> Int32 {
     var number: Int32?
     await #expect(throws: StorageError.self) {
-      let chunks = AsyncStream { continuation in
-        for byte in [1, 2] as [UInt8] { continuation.yield([byte]) }
-        continuation.finish()
-      }
+      let chunks = FolderNameTests.chunks((0..<pieces).map { [UInt8($0)] })
       try await folder.save(chunks: chunks, as: "file") { _, _ in
-        number = number ?? (try? takeOver(below: directory.path))
+        number = number ?? (try? takeOver(name))
       }
     }
-    close(try #require(number))
+    return try #require(number)
+  }
+
+  @Test func aFolderDoesNotWriteIntoIt() async throws {
+    let folder = Folder(directory.url.appending(path: "folder"))
+    close(try await save(pieces: 2, in: folder, takingOver: ".tmp"))
     #expect(try own.status().size == 0)
     #expect(try folder.list(includingHidden: true) == [])
   }
@@ -48,17 +52,7 @@ import Testing
   /// The program's file has the number of the folder's directory.
   @Test func aFolderDoesNotCloseIt() async throws {
     let folder = Folder(directory.url.appending(path: "folder"))
-    var number: Int32?
-    await #expect(throws: StorageError.self) {
-      let chunks = AsyncStream { continuation in
-        for byte in [1, 2] as [UInt8] { continuation.yield([byte]) }
-        continuation.finish()
-      }
-      try await folder.save(chunks: chunks, as: "file") { _, _ in
-        number = number ?? (try? takeOver(below: directory.path, named: "/folder"))
-      }
-    }
-    let taken = try #require(number)
+    let taken = try await save(pieces: 2, in: folder, takingOver: "/folder")
     defer { close(taken) }
     #expect(try FileSystem.status(of: taken, "own").isSameFile(as: own.status()))
     #expect(try own.status().size == 0 && folder.list() == [])
@@ -69,17 +63,7 @@ import Testing
     let folder = Folder(directory.url.appending(path: "folder"))
     try folder.save("old", as: "file")
     try #require(chmod(directory.file("folder/file").path, 0o644) == 0)
-    var number: Int32?
-    await #expect(throws: StorageError.self) {
-      let chunks = AsyncStream { continuation in
-        continuation.yield([1] as [UInt8])
-        continuation.finish()
-      }
-      try await folder.save(chunks: chunks, as: "file") { _, _ in
-        number = try? takeOver(below: directory.path)
-      }
-    }
-    close(try #require(number))
+    close(try await save(pieces: 1, in: folder, takingOver: ".tmp"))
     #expect(try own.status().mode == 0o600)
     #expect(try folder.load("file") == "old")
   }
@@ -88,7 +72,7 @@ import Testing
     let store = directory.cache()
     let writer = try store.engine.startWriting("k")
     try ([1] as [UInt8]).withUnsafeBytes { try writer.append($0) }
-    let number = try takeOver(below: directory.path)
+    let number = try takeOver(".tmp")
     expectFailure(.notFound) { try ([2] as [UInt8]).withUnsafeBytes { try writer.append($0) } }
     expectFailure(.notFound) {
       try writer.finish(WriteOptions(expiry: .never, isDurable: false)) {
