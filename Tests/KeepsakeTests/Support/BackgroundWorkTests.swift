@@ -60,13 +60,7 @@ import Testing
         // The limit is in force.
         try withoutNewThreads {
           try #require(!BackgroundThread.start(.maintenance) {})
-          // Makes the file, which is synced before it gets its name.
-          try store.set(0, forKey: "k")
-          for number in 1...3 {
-            let count = syncs.count
-            try store.set(number, forKey: "k")
-            #expect(syncs.count == count + 1)
-          }
+          try syncs.expectSyncs(with: store)
         }
         #expect(failures.all.map(\.operation) == ["Defaults.synchronize"])
         #expect(failures.all.first?.remedy.contains("ulimit -u") == true)
@@ -85,28 +79,18 @@ import Testing
     await #expect(processExitsWith: .success) {
       let directory = try TemporaryDirectory()
       let store = directory.store()
-      let running = Locked(0)
-      let end = DispatchSemaphore(value: 0)
-      for _ in 0..<8 {
-        BackgroundWork.run {
-          running.withLock { $0 += 1 }
-          end.wait()
-        }
-      }
-      try await eventually("four jobs run") { running.withLock { $0 } == 4 }
       let syncs = SyncCounter()
-      try await FaultPlan.$current.withValue(syncs.plan) {
-        // Makes the file, which is synced before it gets its name.
-        try store.set(0, forKey: "k")
-        for number in 1...3 {
-          let count = syncs.count
-          try store.set(number, forKey: "k")
-          try await eventually("the change is synced") { syncs.count > count }
+      try await withLongJobs {
+        try await FaultPlan.$current.withValue(syncs.plan) {
+          // Makes the file, which is synced before it gets its name.
+          try store.set(0, forKey: "k")
+          for number in 1...3 {
+            let count = syncs.count
+            try store.set(number, forKey: "k")
+            try await eventually("the change is synced") { syncs.count > count }
+          }
         }
       }
-      #expect(running.withLock { $0 } == 4)
-      for _ in 0..<8 { end.signal() }
-      try await eventually("all jobs have run") { running.withLock { $0 } == 8 }
     }
   }
 
@@ -125,14 +109,7 @@ import Testing
       try await eventually("the job runs") { isRunning.withLock { $0 } }
       let syncs = SyncCounter()
       try FaultPlan.$current.withValue(syncs.plan) {
-        try withoutNewThreads {
-          try store.set(0, forKey: "k")
-          for number in 1...3 {
-            let count = syncs.count
-            try store.set(number, forKey: "k")
-            #expect(syncs.count == count + 1)
-          }
-        }
+        try withoutNewThreads { try syncs.expectSyncs(with: store) }
       }
       end.signal()
     }
@@ -142,20 +119,10 @@ import Testing
   @Test(.multiprocess) func queuedSyncsDoNotWaitForLongJobs() async {
     await #expect(processExitsWith: .success) {
       let isSynced = Locked(false)
-      let running = Locked(0)
-      let end = DispatchSemaphore(value: 0)
       _ = BackgroundWork.syncSoon({ isSynced.withLock { $0 = true } }, atExit: {})
-      for _ in 0..<8 {
-        BackgroundWork.run {
-          running.withLock { $0 += 1 }
-          end.wait()
-        }
+      try await withLongJobs {
+        try await eventually("the sync is made") { isSynced.withLock { $0 } }
       }
-      try await eventually("four jobs run") { running.withLock { $0 } == 4 }
-      try await eventually("the sync is made") { isSynced.withLock { $0 } }
-      #expect(running.withLock { $0 } == 4)
-      for _ in 0..<8 { end.signal() }
-      try await eventually("all jobs have run") { running.withLock { $0 } == 8 }
     }
   }
 
@@ -232,6 +199,34 @@ private final class SyncCounter: Sendable {
         state.withLock { $0 = ($0.count + 1, pthread_self()) }
       })
   }
+
+  /// Expects each change to be synced when the call returns.
+  func expectSyncs(with store: Defaults.Store) throws {
+    // Makes the file, which is synced before it gets its name.
+    try store.set(0, forKey: "k")
+    for number in 1...3 {
+      let before = count
+      try store.set(number, forKey: "k")
+      #expect(count == before + 1)
+    }
+  }
+}
+
+/// Runs `body` while four of eight jobs run, as many as can, and do not end.
+private func withLongJobs(_ body: () async throws -> Void) async throws {
+  let running = Locked(0)
+  let gate = ThreadGate()
+  for _ in 0..<8 {
+    BackgroundWork.run {
+      _ = running.increment()
+      gate.wait()
+    }
+  }
+  try await eventually("four jobs run") { running.withLock { $0 } == 4 }
+  try await body()
+  #expect(running.withLock { $0 } == 4)
+  gate.open()
+  try await eventually("all jobs have run") { running.withLock { $0 } == 8 }
 }
 
 /// Runs `body` while this process can start no thread.

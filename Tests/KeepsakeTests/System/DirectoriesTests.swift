@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import Keepsake
+@testable import KeepsakeTestSupport
 
 /// The directories of an app in different environments.
 @Suite struct DirectoriesTests {
@@ -55,10 +56,9 @@ import Testing
 
   @Test(arguments: [nil, "", "/", "relative"])
   func missingHomeIsAnErrorAndNeverADirectoryUnderTheRoot(_ home: String?) {
-    let error = #expect(throws: StorageError.self) {
-      try finder([:], home: home).directory(.configuration)
+    let error = expectFailure(.notFound) {
+      _ = try finder([:], home: home).directory(.configuration)
     }
-    #expect(error?.code == .notFound)
     #expect(error?.remedy.contains("HOME") == true)
   }
 
@@ -87,18 +87,16 @@ import Testing
       try finder([:], chosen: .init(configuration: web)).directory(.configuration)
     }
     let suite = Defaults.Suite("team", in: web)
-    let error = #expect(throws: StorageError.self) { try Defaults.suite(suite).set(1, forKey: "k") }
-    #expect(error?.code == .misuse)
+    expectFailure(.misuse) { try Defaults.suite(suite).set(1, forKey: "k") }
   }
 
   /// Without HOME, a process uses the home directory in the user database, or reports an error.
   @Test func storeWithoutDirectoryReportsEachCall() throws {
     let scope = StorageScope(finder: finder([:], home: nil))
     let store = scope.defaults(.standard)
-    let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "k") }
-    #expect(error?.code == .notFound)
+    let error = expectFailure(.notFound) { try store.set(1, forKey: "k") }
     #expect(error?.key == "k")
-    #expect(throws: StorageError.self) { _ = try store.int("k") }
+    expectFailure(.notFound) { _ = try store.int("k") }
   }
 }
 

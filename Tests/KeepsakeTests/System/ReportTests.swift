@@ -23,7 +23,7 @@ import Testing
     }
   }
 
-  /// Nothing can be stored, as while another process holds the lock.
+  /// Nothing can be stored, as if another process held the lock.
   @Test(arguments: [Defaults.Suite.standard, "failures"])
   func handlerIsNotCalledForItsOwnFailures(_ suite: Defaults.Suite) {
     countFailures(in: suite)
@@ -35,42 +35,6 @@ import Testing
     }
     #expect(failures.all.map(\.key) == ["a", "b"])
     #expect(failures.all.map(\.suppressedCount) == [0, 1], "its own failure is counted")
-  }
-
-  @Test(.multiprocess) func handlerIsNotCalledInsideWhileAnotherProcessHoldsTheLock() throws {
-    let directory = try TemporaryDirectory()
-    try directory.store().set(1, forKey: "a")
-    let setter = Locked<@Sendable (String) -> Void>({ _ in })
-    let finder = DirectoryFinder(app: "test", chosen: .init(configuration: directory.url))
-    let scope = StorageScope(finder: finder) { [failures] failure in
-      failures.append(failure)
-      let set = setter.withLock { $0 }
-      if failures.all.count < 5 { set("failures") }
-    }
-    defer { scope.close() }
-    let location = JournalPaths(
-      directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
-    let journal = Journal(location: location, timeout: .milliseconds(50)) { scope.report($0) }
-    /// Does what a facade does, which waits longer for the lock.
-    @Sendable func set(_ key: String) {
-      do throws(StorageError) {
-        try journal.set(.int(2), forKey: key)
-      } catch {
-        scope.report(error.inContext(of: "set", key: key))
-      }
-    }
-    setter.withLock { $0 = set }
-    defer { setter.withLock { $0 = { _ in } } }
-    let holder = try Peer.start(directory, "hold-lock", TemporaryDirectory.journal)
-    try #require(holder.line() == "held")
-    withoutLimit { for key in ["a", "b"] { set(key) } }
-    #expect(holder.isRunning)
-    #expect(failures.all.map(\.code) == [.timedOut, .timedOut])
-    #expect(failures.all.map(\.key) == ["a", "b"])
-    #expect(failures.all.map(\.suppressedCount) == [0, 1], "its own failure is counted")
-    holder.finish()
-    set("c")
-    #expect(try journal.value(forKey: "c") == .int(2) && failures.all.count == 2)
   }
 
   @Test func handlerOfAnotherScopeIsNotCalledInside() async throws {

@@ -86,34 +86,19 @@ private struct WeatherError: Error, CustomStringConvertible {
 
   // MARK: Inodes
 
-  private static func mount(_ directory: TemporaryDirectory) throws -> Bool {
-    let mount = try Child(
-      "mount", ["-t", "tmpfs", "-o", "nr_inodes=3,size=1m", "none", directory.path],
-      mergesErrors: true)
-    mount.finish()
-    return mount.exitStatus == 0
-  }
-
-  /// Found by trying, because in some containers even root may not mount.
-  private static let canMount: Bool = {
-    guard let directory = try? TemporaryDirectory(isQuick: true), (try? mount(directory)) == true
-    else { return false }
-    return umount2(directory.path, 2) == 0
-  }()
-
   /// A disk that has space, but no room for another file.
-  @Test(.enabled(if: canMount)) func aDiskWithoutInodesSaysSo() throws {
+  @Test(.enabled(if: OneAtATime.HazardTests.canMount)) func aDiskWithoutInodesSaysSo() throws {
     let directory = try TemporaryDirectory(isQuick: true)
-    try #require(try Self.mount(directory))
+    try #require(mount("none", directory.path, "tmpfs", 0, "nr_inodes=3,size=1m") == 0)
     defer { umount2(directory.path, 2) }
     let scope = StorageScope(
       finder: DirectoryFinder(
         app: "test", chosen: .init(configuration: directory.url.appending(path: "a/b/c"))))
     defer { scope.close() }
     let store = scope.defaults(.standard)
-    let error = #expect(throws: StorageError.self) { try store.set(1, forKey: "k") }
-    #expect(error?.code == .diskFull)
-    #expect(error?.reason?.contains("no inodes for more files") == true)
+    let error = expectFailure(.diskFull, reason: "no inodes for more files") {
+      try store.set(1, forKey: "k")
+    }
     #expect(error?.remedy == "Delete files that are not needed, then try again.")
   }
 }

@@ -108,13 +108,6 @@ import Testing
     #expect(address.withLock { $0 } == "server:1")
   }
 
-  @Test func anotherBackingIsAnotherBootstrap() throws {
-    let program = StorageSystem.Configuration(isTestRun: false)
-    try program.bootstrap(StorageSystem.Setup(app: "shop", backing: team))
-    try program.bootstrap(StorageSystem.Setup(app: "shop", backing: team))
-    expectFailure(.misuse) { try program.bootstrap(StorageSystem.Setup(app: "shop")) }
-  }
-
   /// A test never reaches a server that it does not name.
   @Test func aTestRunUsesNoBacking() throws {
     let testRun = StorageSystem.Configuration(isTestRun: true)

@@ -7,20 +7,6 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite struct StorageSystemTests {
-  @Test func temporaryStoresAreEmptySeparateAndRemoved() async throws {
-    let path = try await StorageSystem.withTemporary {
-      #expect(Defaults.keys().isEmpty)
-      Defaults.set(1, forKey: "k")
-      async let child = Defaults.int("k")
-      #expect(await child == 1, "child tasks belong to it")
-      let inner = try await StorageSystem.withTemporary { Defaults.int("k") }
-      #expect(inner == 0)
-      #expect(Defaults.int("k") == 1)
-      return try #require(try Defaults.shared.fileURL).deletingLastPathComponent().path
-    }
-    #expect(!FileManager.default.fileExists(atPath: path))
-  }
-
   /// Failures that differ only in the store are all reported.
   @Test(.temporaryStorage) func reportsNameTheFacade() {
     let failures = Failures()
@@ -58,10 +44,7 @@ import Testing
 
   @Test(arguments: ["", ".", "..", "a/b", "nul\u{0}", String(repeating: "x", count: 300)])
   func aNameThatCannotBeADirectoryIsRefused(_ name: String) {
-    let error = #expect(throws: StorageError.self) {
-      try StorageSystem.bootstrap(app: name)
-    }
-    #expect(error?.code == .misuse)
+    expectFailure(.misuse) { try StorageSystem.bootstrap(app: name) }
   }
 
   // MARK: Bootstrap
@@ -73,21 +56,22 @@ import Testing
 
   @Test func bootstrapThrowsIfRepeatedWithOtherArgumentsOrLate() throws {
     let program = StorageSystem.Configuration(isTestRun: false)
+    let team = Team()
     func setup(_ app: String = "a", sources: [SecureVault.KeySource] = [.keyFile]) -> Setup {
       Setup(
-        app: app, directories: .init(data: URL(filePath: "/data")),
+        app: app, backing: team, directories: .init(data: URL(filePath: "/data")),
         engines: ["m": MemoryEngine(), "f": FileEngine(.documents)],
         vaultOptions: VaultOptions(sources: sources))
     }
     try program.bootstrap(setup())
     try program.bootstrap(setup())
-    var others = [
-      setup("b"), setup(sources: [.credential("x")]), setup(), setup(), setup(), setup(),
-    ]
+    var others = [setup("b"), setup(sources: [.credential("x")])]
+    others += Array(repeating: setup(), count: 5)
     others[2].directories.cache = URL(filePath: "/cache")
     others[3].engines["m"] = nil
     others[4].engines["f"] = FileEngine(.caches)
     others[5].vaultOptions.authenticate = { _ in nil }
+    others[6].backing = .thisMachine
     for other in others { expectFailure(.misuse) { try program.bootstrap(other) } }
     _ = program.makeProcessScope()
     try program.bootstrap(setup())

@@ -65,6 +65,11 @@ import Testing
       }
       try await Task { try expectFilling("task", below: root) }.value
       try await Task { @MainActor in try expectFilling("actor", below: root) }.value
+      // A scope within it has stores of its own.
+      try await StorageSystem.withTemporary { () throws in
+        #expect(try OneOfEachStore.values() == ["nothing"])
+        try expectFilling("inner", below: scopeRoot())
+      }
       #expect(try OneOfEachStore.values() == ["actor"])
     }
   }

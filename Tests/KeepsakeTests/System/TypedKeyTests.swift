@@ -73,41 +73,45 @@ private struct Holder: Sendable, CustomTestStringConvertible {
     }
   }
 
-  @Test(arguments: Holder.all) private func removingOneValueKeepsTheOthers(_ holder: Holder) {
+  /// Sets all values, and expects `body` to change only one of them, or none.
+  private func expectChange(
+    of changed: String?, to value: String?, _ body: () async throws -> Void
+  ) async throws {
     for holder in Holder.all { holder.set(holder.testDescription) }
-    #expect(holder.remove())
+    try await body()
     for other in Holder.all {
-      let isLeft = other.testDescription != holder.testDescription
-      #expect(other.byKey() == (isLeft ? other.testDescription : nil))
+      let name = other.testDescription
+      #expect(other.byKey() == (name == changed ? value : name), "\(name)")
     }
   }
 
-  /// Facades use the place of a key; a store always uses its own.
-  @Test func storeIgnoresThePlaceOfAKey() throws {
-    for holder in Holder.all { holder.set(holder.testDescription) }
-    try Defaults.suite("other").set("another", for: .teamName)
-    try SecureVault.service("other").set("another", for: .teamName)
-    try DiskCache.named("other").set("another", for: .teamName)
-    #expect(try Defaults.suite("other").get(.name) == "another")
-    #expect(try SecureVault.service("other").get(.name) == "another")
-    #expect(try DiskCache.named("other").get(.name) == "another")
-    for holder in Holder.all { #expect(holder.byKey() == holder.testDescription) }
+  @Test(arguments: Holder.all)
+  private func removingOneValueKeepsTheOthers(_ holder: Holder) async throws {
+    try await expectChange(of: holder.testDescription, to: nil) { #expect(holder.remove()) }
   }
 
-  @Test func updatingOneValueKeepsTheOthers() {
-    for holder in Holder.all { holder.set(holder.testDescription) }
-    #expect(Defaults.update(.teamName) { $0 += ", updated" } == "settings, team, updated")
-    for holder in Holder.all where holder.testDescription != "settings, team" {
-      #expect(holder.byKey() == holder.testDescription)
+  /// Facades use the place of a key; a store always uses its own.
+  @Test func storeIgnoresThePlaceOfAKey() async throws {
+    try await expectChange(of: nil, to: nil) { () async throws in
+      try Defaults.suite("other").set("another", for: .teamName)
+      try SecureVault.service("other").set("another", for: .teamName)
+      try DiskCache.named("other").set("another", for: .teamName)
+      #expect(try Defaults.suite("other").get(.name) == "another")
+      #expect(try SecureVault.service("other").get(.name) == "another")
+      #expect(try DiskCache.named("other").get(.name) == "another")
+    }
+  }
+
+  @Test func updatingOneValueKeepsTheOthers() async throws {
+    try await expectChange(of: "settings, team", to: "settings, team, updated") {
+      #expect(Defaults.update(.teamName) { $0 += ", updated" } == "settings, team, updated")
     }
   }
 
   @Test func fetchingOneValueKeepsTheOthers() async throws {
-    for holder in Holder.all { holder.set(holder.testDescription) }
-    #expect(DiskCache.remove(.teamName))
-    #expect(try await DiskCache.fetch(.teamName) { "fetched" } == "fetched")
-    for holder in Holder.all where holder.testDescription != "entries, team" {
-      #expect(holder.byKey() == holder.testDescription)
+    try await expectChange(of: "entries, team", to: "fetched") { () async throws in
+      #expect(DiskCache.remove(.teamName))
+      #expect(try await DiskCache.fetch(.teamName) { "fetched" } == "fetched")
     }
   }
 
