@@ -298,7 +298,7 @@ import Testing
     return calls.min { $0.count < $1.count } ?? []
   }
 
-  @Test func aVerifiedEntryIsReadWithFourCalls() throws {
+  @Test func aVerifiedEntryIsReadWithThreeCalls() throws {
     try store.set(Self.new, forKey: "k", expiry: .days(1))
     _ = try store.get("k")
     #expect(try fewest { _ = try store.get("k") } == [.open, .stat, .read])
