@@ -60,12 +60,8 @@ private func fetchKeys(name: String, _ keys: Int, _ processes: Int) {
   }
   Defaults.update("done", default: 0) { $0 += 1 }
   waitUntil { Defaults.int("done") >= processes }
-  var digest: UInt64 = 5_381
-  for number in 0..<keys {
-    let text = DiskCache.model("\(number)", type: String.self) ?? "none"
-    for byte in text.utf8 { digest = digest &* 33 &+ UInt64(byte) }
-  }
-  printLine("\(digest) \(produced)")
+  let values = (0..<keys).map { DiskCache.model("\($0)", type: String.self) ?? "none" }
+  printLine("\(digest(values.joined())) \(produced)")
 }
 
 /// Returns once the producer runs, which never ends.
@@ -120,7 +116,6 @@ private func forkDuringOutage(key: String) {
   waitUntil { DiskCache.remove("probe") }
   DiskCache.set("new", forKey: key)
   _ = write(ends[1], &byte, 1)
-  var status: Int32 = 0
-  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  let status = wait(for: child)
   printLine("parent \(text()) \(status)")
 }

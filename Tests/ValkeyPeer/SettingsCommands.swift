@@ -79,7 +79,7 @@ private func work(name: String, _ increments: Int, _ keys: Int, _ processes: Int
   printLine("\(Defaults.int("count")) \(Defaults.keys().count) \(digest(text))")
 }
 
-private func digest(_ text: String) -> UInt64 {
+func digest(_ text: String) -> UInt64 {
   text.utf8.reduce(UInt64(5_381)) { $0 &* 33 &+ UInt64($1) }
 }
 
@@ -115,8 +115,7 @@ private func forkSettings() {
   }
   waitUntil { Defaults.int("count") == 1 }
   Defaults.set(3, forKey: "parent")
-  var status: Int32 = 0
-  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  let status = wait(for: child)
   printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
 }
 
@@ -142,8 +141,7 @@ private func forkSecrets() {
     SecureVault.set("2", forKey: "child")
     exit(rotateKeys() ? 0 : 1)
   }
-  var status: Int32 = 0
-  while waitpid(child, &status, 0) == -1, errno == EINTR {}
+  let status = wait(for: child)
   waitUntil { SecureVault.get("child") != nil }
   printLine("parent \(SecureVault.get("child") ?? "none") \(status)")
 }

@@ -1,5 +1,5 @@
 // A second process for the tests of KeepsakeValkey.
-// Usage: keepsake-valkey-peer COMMAND URL
+// Usage: keepsake-valkey-peer COMMAND URL [DIRECTORY [ARGUMENT …]]
 import Dispatch
 import Keepsake
 import KeepsakeValkey
@@ -36,9 +36,9 @@ func socketCount() -> Int {
 let inheritedCount = socketCount()
 
 /// Increments `n` and says what it is then, and how many sockets the link has.
-func report(_ name: String, _ link: Link) {
+func report(_ name: String, _ link: Link, beside otherCount: Int = inheritedCount) {
   do {
-    printLine("\(name) \(try link.perform(Command("INCR", "n"))) \(socketCount() - inheritedCount)")
+    printLine("\(name) \(try link.perform(Command("INCR", "n"))) \(socketCount() - otherCount)")
   } catch {
     printLine("\(name) \(error)")
   }
@@ -55,10 +55,15 @@ func fork(_ link: Link) {
     exit(0)
   }
   // The link's thread of a child that hangs is ended with it.
+  printLine("child ended \(wait(for: child))")
+  report("parent", link)
+}
+
+/// How a child has ended.
+func wait(for child: pid_t) -> Int32 {
   var status: Int32 = 0
   while waitpid(child, &status, 0) == -1, errno == EINTR {}
-  printLine("child ended \(status)")
-  report("parent", link)
+  return status
 }
 
 /// Standard streams that are closed stay closed: no socket takes their numbers.
@@ -88,13 +93,7 @@ func takeOver(_ link: Link) {
   for descriptor in 3..<Int32(256) { close(descriptor) }
   let own = (0..<24).map { _ in open("/dev/null", O_RDWR) }
   let sockets = socketCount()
-  for name in ["after", "again"] {
-    do {
-      printLine("\(name) \(try link.perform(Command("INCR", "n"))) \(socketCount() - sockets)")
-    } catch {
-      printLine("\(name) \(error)")
-    }
-  }
+  for name in ["after", "again"] { report(name, link, beside: sockets) }
   var null = stat()
   stat("/dev/null", &null)
   let isKept = own.allSatisfy { descriptor in
@@ -136,20 +135,12 @@ nonisolated(unsafe) var lastCall: (() -> Void)?
 // No test waits forever for a process that hangs.
 alarm(600)
 let arguments = CommandLine.arguments
-if try runSettingsCommand(arguments) || runCacheCommand(arguments) { exit(0) }
-guard arguments.count == 3 else { exit(64) }
-do {
-  let link = Link(try ServerAddress(arguments[2]))
-  switch arguments[1] {
-  case "fork": fork(link)
-  case "ping": ping(link)
-  case "exit": exitWhileBusy(link)
-  case "streams": closeStreams(link)
-  case "pipe": writeAfterTheEnd(link)
-  case "take-over": takeOver(link)
-  default: exit(64)
-  }
-} catch {
-  printLine("\(error)")
-  exit(1)
+let linkCommands: [String: (Link) -> Void] = [
+  "fork": fork, "ping": ping, "exit": exitWhileBusy, "streams": closeStreams,
+  "pipe": writeAfterTheEnd, "take-over": takeOver,
+]
+if arguments.count > 2, let command = linkCommands[arguments[1]] {
+  command(Link(try ServerAddress(arguments[2])))
+} else if try !runSettingsCommand(arguments) && !runCacheCommand(arguments) {
+  exit(64)
 }

@@ -26,12 +26,7 @@ final class CacheMachine: Sendable {
   ) throws {
     self.testServer = testServer
     self.directory = try directory ?? ServerDirectory()
-    var address = testServer.address
-    change(&address)
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
-    server = Server(address, options: options, confirm: confirmation)
+    server = testServer.backend(confirm: confirmation, change)
     scope = StorageScope(
       finder: .temporary(app: app, in: self.directory.path),
       backing: ValkeyBacking(server, localCaches: localCaches, leaseTime: leaseTime),
@@ -52,9 +47,7 @@ final class CacheMachine: Sendable {
   ) -> DiskCache.Store {
     let cache = scope.cache(name)
     cache.tiers?.followOnce()
-    waitUntil("the cache is not followed", sourceLocation: sourceLocation) {
-      cache.tiers?.withKnown { $0.isFollowing } == true
-    }
+    waitUntil("the cache is not followed", sourceLocation: sourceLocation) { cache.isFollowed }
     return cache
   }
 
@@ -78,6 +71,23 @@ extension DiskCache.Store {
   }
 }
 
+extension DiskCache.Store {
+  /// Starts a fetch, and returns when its producer waits at the gate.
+  func startFetch<Value: Codable & Sendable>(
+    _ key: String = "k", of value: Value, at gate: Gate
+  ) async throws -> Task<Value, any Error> {
+    let count = await gate.entered
+    let task = Task {
+      try await fetch(key) {
+        await gate.pass()
+        return value
+      }
+    }
+    try await gate.waitForProducers(count + 1)
+    return task
+  }
+}
+
 extension Gate {
   /// Suspends until so many producers have begun.
   func waitForProducers(_ count: Int) async throws {
@@ -88,4 +98,6 @@ extension Gate {
 extension DiskCache.Store {
   /// The engine of a cache with two tiers; nil for other caches.
   var tiers: TieredCache? { (try? engine) as? TieredCache }
+  /// Whether it is told of changes on other machines.
+  var isFollowed: Bool { tiers?.withKnown { $0.isFollowing } == true }
 }

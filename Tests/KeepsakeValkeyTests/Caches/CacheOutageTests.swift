@@ -12,14 +12,14 @@ import Testing
   init() throws { server = try TestServer() }
 
   private func waitUntilLost(_ cache: DiskCache.Store) {
-    waitUntil("the loss was not noticed") { cache.tiers?.withKnown { $0.isFollowing } == false }
+    waitUntil("the loss was not noticed") { !cache.isFollowed }
   }
 
   private func waitUntilFollowed(_ cache: DiskCache.Store) {
     waitUntil("the cache is not followed again") {
       // A request makes the link hurry.
       _ = try? cache.get("probe")
-      return cache.tiers?.withKnown { $0.isFollowing } == true
+      return cache.isFollowed
     }
   }
 
@@ -97,9 +97,7 @@ import Testing
       try other.set("\(round)", forKey: "k")
       #expect(try other.model("k") == "\(round)")
       cache.expectEventually("k", "\(round)")
-      waitUntil("the cache is not followed") {
-        cache.tiers?.withKnown { $0.isFollowing } == true
-      }
+      waitUntil("the cache is not followed") { cache.isFollowed }
     }
   }
 
@@ -137,7 +135,7 @@ import Testing
     }
     let cache = machine.newCache()
     waitUntil("the server did not answer") {
-      (try? cache.set("a", forKey: "k")) != nil && cache.tiers?.withKnown { $0.isFollowing } == true
+      (try? cache.set("a", forKey: "k")) != nil && cache.isFollowed
     }
     server.freeze()
     for number in 0..<1_000 {

@@ -23,7 +23,6 @@ import Testing
   /// - Parameter replies: Sent in turn, and from the first one on again.
   private func tier(_ replies: String...) throws -> (tier: ServerCache, server: FakeServer) {
     let server = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       var count = 0
       while connection.command() != nil {
         connection.send(replies[count % replies.count])

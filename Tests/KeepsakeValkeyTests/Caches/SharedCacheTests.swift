@@ -30,13 +30,6 @@ import Testing
     return -3
   }
 
-  /// How often the server was asked for entries.
-  private func readCount() throws -> Int {
-    let text = try server.command("INFO", "commandstats").text ?? ""
-    let line = try #require(text.firstMatch(of: /cmdstat_get:calls=(\d+)/)?.1)
-    return try #require(Int(line))
-  }
-
   // MARK: Reading and writing
 
   @Test func valueIsReadThere() throws {
@@ -66,20 +59,6 @@ import Testing
       waitUntil("the removal did not arrive") { (try? cache.contains(key)) == false }
     }
     expectNoFaults()
-  }
-
-  @Test func currentEntryIsReadWithoutTheServer() throws {
-    try cache.set("a", forKey: "k")
-    #expect(try cache.model("k") == "a" && other.model("k") == "a")
-    #expect(try cache.model("k") == "a" && other.model("k") == "a")
-    // After a reconnect they ask once.
-    try waitUntil("each read asks the server") {
-      let count = try readCount()
-      for _ in 0..<100 {
-        #expect((try? cache.model("k")) == "a" && (try? other.model("k")) == "a")
-      }
-      return try readCount() == count
-    }
   }
 
   @Test func changesArrive() throws {
@@ -303,24 +282,10 @@ import Testing
     #expect(leases == .integer(0))
   }
 
-  @Test func serverThatForgetsScriptsIsUsed() throws {
-    try cache.set("a", forKey: "k")
-    for number in 0..<3 {
-      try server.command("SCRIPT", "FLUSH")
-      try cache.set("\(number)", forKey: "k")
-      try server.command("SCRIPT", "FLUSH")
-      other.expectEventually("k", "\(number)")
-    }
-    expectNoFaults()
-  }
-
   @Test func userWhoMayNotPublishChangesNothing() throws {
     try cache.set("old", forKey: "k")
     try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels", "+@all")
-    let machine = try CacheMachine(server) {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    let machine = try CacheMachine(server) { $0.logIn(as: "ann", "pw") }
     let restricted = machine.newCache()
     #expect(try restricted.model("k") == "old")
     try restricted.set("new", forKey: "k")
@@ -334,10 +299,7 @@ import Testing
   @Test func userWhoMayNotSubscribeSeesChanges() async throws {
     try server.command(
       "ACL", "SETUSER", "bob", "on", ">pw", "~*", "&*", "+@all", "-subscribe")
-    let machine = try CacheMachine(server) {
-      $0.user = "bob"
-      $0.password = "pw"
-    }
+    let machine = try CacheMachine(server) { $0.logIn(as: "bob", "pw") }
     let restricted = machine.newCache()
     for text in ["a", "b"] {
       try cache.set(text, forKey: "k")
@@ -349,41 +311,13 @@ import Testing
       machine.reports.all.contains { $0.code == .accessDenied }
     }
     let gate = Gate()
-    let producer = Task {
-      try await cache.fetch("m") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await gate.waitForProducers(1)
+    let producer = try await cache.startFetch("m", of: 1, at: gate)
     let waiting = Task { try await restricted.fetch("m") { 2 } }
     try await restricted.waitForWaiter()
     await gate.open()
     #expect(try await producer.value == 1)
     #expect(try await waiting.value == 1)
     #expect(machine.reports.all.count { $0.code == .accessDenied } == 1)
-  }
-
-  /// The rights that the documentation lists.
-  @Test func listedRightsSuffice() async throws {
-    try server.command(
-      ["ACL", "SETUSER", "shop", "on", ">pw"]
-        + ["resetkeys", "~keepsake:{app:*", "resetchannels", "&keepsake:{app:*"]
-        + ["-@all", "+get", "+getrange", "+set", "+del", "+pttl", "+pexpire"]
-        + ["+publish", "+subscribe", "+unsubscribe", "+eval", "+evalsha", "+script|load"]
-        + ["+ping", "+info", "+select", "+client|setname"])
-    let machine = try CacheMachine(server) {
-      $0.user = "shop"
-      $0.password = "pw"
-    }
-    let cache = machine.cache()
-    try cache.set("a", forKey: "k", expiry: .idle(.hours(1)))
-    #expect(try cache.model("k") == "a" && other.model("k") == "a")
-    try cache.remove("k")
-    try cache.removeAll()
-    #expect(try await cache.fetch("k") { "b" } == "b")
-    #expect(try other.model("k") == "b")
-    #expect(machine.faults.isEmpty, "\(machine.faults)")
   }
 }
 

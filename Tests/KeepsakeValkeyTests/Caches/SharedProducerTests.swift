@@ -14,13 +14,17 @@ import Testing
 
   init() throws { server = try TestServer() }
 
+  private func stores() throws -> [DiskCache.Store] {
+    try [CacheMachine(server).cache(), CacheMachine(server).cache()]
+  }
+
   private func hasLease() throws -> Bool {
     try server.command("EXISTS", "keepsake:{app:cache:pages}:p:k") == .integer(1)
   }
 
   /// Blocks no thread of Swift's pool: the tasks that wait are many more than its threads.
   @Test func manyTasksOfTwoMachinesProduceOnce() async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
+    let stores = try stores()
     let tasks = (0..<40).map { number in
       Task {
         try await stores[number % 2].fetch("k", expiry: .hours(1)) {
@@ -63,7 +67,7 @@ import Testing
   }
 
   @Test func anotherMachineProducesAfterAFailure() async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
+    let stores = try stores()
     let failing = Task {
       try await stores[0].fetch("k") { () async throws -> Int in
         await gate.pass()
@@ -83,13 +87,7 @@ import Testing
   @Test func anotherMachineProducesAfterALoss() async throws {
     let lost = try CacheMachine(server, leaseTime: .milliseconds(300))
     let stores = try [lost.cache(), CacheMachine(server).cache()]
-    let producer = Task {
-      try await stores[0].fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await gate.waitForProducers(1)
+    let producer = try await stores[0].startFetch(of: 1, at: gate)
     lost.server.link.close()
     #expect(try await stores[1].fetch("k") { 2 } == 2)
     await gate.open()
@@ -102,21 +100,9 @@ import Testing
     let stores = try [
       CacheMachine(server, leaseTime: .milliseconds(20)).cache(), CacheMachine(server).cache(),
     ]
-    let slow = Task {
-      try await stores[0].fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await gate.waitForProducers(1)
+    let slow = try await stores[0].startFetch(of: 1, at: gate)
     let slower = Gate()
-    let second = Task {
-      try await stores[1].fetch("k") {
-        await slower.pass()
-        return 2
-      }
-    }
-    try await slower.waitForProducers(1)
+    let second = try await stores[1].startFetch(of: 2, at: slower)
     await gate.open()
     #expect(try await slow.value == 1)
     #expect(try stores[1].model("k") == 1)
@@ -128,15 +114,9 @@ import Testing
 
   @Test(arguments: ["set", "remove", "removeAll"])
   func changeElsewhereWins(_ change: String) async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
+    let stores = try stores()
     try stores[1].set("x", forKey: "unrelated")
-    let producer = Task {
-      try await stores[0].fetch("k") {
-        await gate.pass()
-        return "produced"
-      }
-    }
-    try await gate.waitForProducers(1)
+    let producer = try await stores[0].startFetch(of: "produced", at: gate)
     switch change {
     case "set": try stores[1].set("set", forKey: "k")
     case "remove": try stores[1].remove("k")
@@ -151,7 +131,7 @@ import Testing
 
   /// The entry is stale on both machines, and found unchanged on one.
   @Test func unchangedValueIsFreshElsewhere() async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
+    let stores = try stores()
     try stores[0].set(
       "a", forKey: "k", expiry: .date(Date(timeIntervalSinceNow: -1)), keptFor: .hours(9),
       tags: ["etag": "x"])
@@ -167,14 +147,8 @@ import Testing
   }
 
   @Test func waitEndsWhenTheServerEnds() async throws {
-    let stores = try [CacheMachine(server).cache(), CacheMachine(server).cache()]
-    let producer = Task {
-      try await stores[0].fetch("k") {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await gate.waitForProducers(1)
+    let stores = try stores()
+    let producer = try await stores[0].startFetch(of: 1, at: gate)
     let waiting = Task { try await stores[1].fetch("k") { 2 } }
     try await stores[1].waitForWaiter()
     server.kill()

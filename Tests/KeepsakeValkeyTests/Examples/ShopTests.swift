@@ -20,51 +20,18 @@ import Testing
 
   // MARK: Running it
 
-  private struct Run {
-    let status: Int32
-    let text: String
-    let errors: String
-  }
-
-  /// Runs it, and meanwhile calls `body` with its process and a function that reads what it has
-  /// printed so far.
-  ///
-  /// - Parameter search: Where it looks for a server.
+  /// - Parameters:
+  ///   - search: Where it looks for a server.
+  ///   - body: As in ``ProgramRun``.
   private func run(
     _ arguments: String..., search: String? = nil,
-    body: (pid_t, @escaping @Sendable () -> String) throws -> Void = { _, _ in }
-  ) throws -> Run {
+    whileRunning body: (pid_t, @escaping @Sendable () -> String) throws -> Void = { _, _ in }
+  ) throws -> ProgramRun {
     let executable = try #require(TestServer.executable)
     let search = search ?? URL(filePath: executable).deletingLastPathComponent().path
     let program = Bundle.main.bundleURL.appending(path: "keepsake-shop").path
     let words = ["env", "HOME=\(path("home"))", "TMPDIR=\(path("tmp"))", "PATH=\(search)", program]
-    // Ten minutes are enough on a busy machine.
-    let line = (words + arguments).map { "'\($0)'" }.joined(separator: " ")
-    let script = "echo $$ >\(path("pid")); exec \(line) </dev/null >\(path("out")) 2>\(path("err"))"
-    let status = Recorder<Int32>()
-    let ended = DispatchSemaphore(value: 0)
-    @Sendable func text(_ file: String) -> String {
-      (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
-    }
-    let (pid, out, err) = (path("pid"), path("out"), path("err"))
-    for file in [pid, out, err] { unlink(file) }
-    Thread.detachNewThread {
-      status.append(system(script))
-      ended.signal()
-    }
-    waitUntil("it did not start") { text(pid).hasSuffix("\n") }
-    let identifier = try #require(pid_t(text(pid).dropLast()))
-    let result = Result { try body(identifier, { text(out) }) }
-    if ended.wait(timeout: .now() + 600) == .timedOut {
-      Issue.record("it does not end")
-      kill(identifier, SIGTERM)
-      ended.wait()
-    }
-    try result.get()
-    let raw = status.all[0]
-    return Run(
-      status: raw & 0x7F == 0 ? raw >> 8 & 0xFF : 128 + raw & 0x7F, text: text(out),
-      errors: text(err))
+    return try ProgramRun(words + arguments, in: directory, whileRunning: body)
   }
 
   /// The processes with an argument or a variable that names a file in its temporary directory.

@@ -11,7 +11,7 @@ import Testing
 
   init() throws { inspector = try Keepsakectl() }
 
-  private func examine(_ url: String) throws -> Keepsakectl.Run {
+  private func examine(_ url: String) throws -> ProgramRun {
     try inspector.run("doctor", "app", "--server=" + url)
   }
 
@@ -97,8 +97,7 @@ import Testing
       ("scan", "suites"),
     ] {
       try server.command(["ACL", "SETUSER", "zelda", "reset"] + rules + ["-" + right])
-      let run = try examine(
-        "unix://zelda:pw@\(server.socketPath)?timeout=60s&connect-timeout=60s")
+      let run = try examine(server.url(login: "zelda:pw"))
       #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
       let skipped = run.text.split(separator: "\n").filter { $0.hasPrefix("skipped  ") }
       #expect(skipped.count == 1 && skipped[0].hasPrefix("skipped  \(words)"), "\(run)")
@@ -113,7 +112,6 @@ import Testing
     _ information: String, clockDifference: Int = 0
   ) throws -> FakeServer {
     try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       while let words = connection.command() {
         switch words[0] {
         case "INFO": connection.send("$\(information.utf8.count)\r\n\(information)\r\n")
@@ -129,10 +127,6 @@ import Testing
     }
   }
 
-  private func url(_ fake: FakeServer) -> String {
-    "unix:\(fake.socketPath)?timeout=60s&connect-timeout=60s"
-  }
-
   @Test(arguments: [
     ("redis_version:6.0.16\r\n", "its version 6.0.16 is too old"),
     ("redis_version:5.0\r\n", "its version 5.0 is too old"),
@@ -143,7 +137,7 @@ import Testing
   ])
   func findsATrouble(_ information: String, _ words: String) throws {
     let fake = try server(information)
-    try expectProblem(words, url(fake))
+    try expectProblem(words, fake.url)
   }
 
   @Test(arguments: [
@@ -155,14 +149,14 @@ import Testing
   ])
   func findsNoTrouble(_ information: String) throws {
     let fake = try server(information)
-    let run = try examine(url(fake))
+    let run = try examine(fake.url)
     #expect(run.status == 0 && run.text.contains("no problems."), "\(run)")
   }
 
   @Test(arguments: [(-3_600, "behind"), (3_600, "ahead of")])
   func findsAWrongClock(_ difference: Int, _ words: String) throws {
     let fake = try server("redis_version:7.0.0\r\n", clockDifference: difference)
-    try expectProblem("seconds \(words) this machine's", url(fake))
+    try expectProblem("seconds \(words) this machine's", fake.url)
   }
 
   @Test func clockDifferenceIsTheLeastPossible() {

@@ -21,11 +21,11 @@ import Testing
     try key.write(toFile: credentials.path + "/vault.key", atomically: true, encoding: .utf8)
   }
 
-  private func run(_ words: String...) throws -> Keepsakectl.Run {
+  private func run(_ words: String...) throws -> ProgramRun {
     try inspector.run(words + ["--server=" + server.url], environment: environment)
   }
 
-  private func runWithoutCredential(_ words: String...) throws -> Keepsakectl.Run {
+  private func runWithoutCredential(_ words: String...) throws -> ProgramRun {
     try inspector.run(words + ["--server=" + server.url])
   }
 
@@ -88,12 +88,8 @@ import Testing
     let clients = [try client(cache: cache), try client()]
     try clients[0].secrets().set("1", forKey: "a")
     clients[1].expectEventually("a", "1")
-    let key = "\(server.address) keepsake:{app:@vault}:v"
     // That with the secret and the header.
-    waitUntil("no copy was written") {
-      guard let data = try? cache.get(key) else { return false }
-      return TableMessage(Array(data))?.changes?.entries.count == 2
-    }
+    waitUntil("no copy was written") { clients[0].copy?.changes?.entries.count == 2 }
     try server.command("FLUSHALL")
     for client in clients {
       expectFailure(.notFound) { try client.secrets().set("2", forKey: "a") }
@@ -133,14 +129,7 @@ import Testing
     try clients[0].secrets().set("2", forKey: "b")
     // It is another vault, which a process that has used the old one accepts when it opens it.
     let other = clients[1].secrets()
-    waitUntil("the other vault is refused") {
-      do {
-        _ = try other.get("b")
-        return false
-      } catch {
-        return (error as? StorageError)?.code == .accessDenied
-      }
-    }
+    waitForFailure(.accessDenied) { _ = try other.get("b") }
     try other.lock()
     try other.unlock()
     clients[1].expectEventually("b", "2")

@@ -15,7 +15,7 @@ import Testing
     server = try TestServer(["--appendonly", "yes"])
   }
 
-  private func run(_ words: String..., input: String = "") throws -> Keepsakectl.Run {
+  private func run(_ words: String..., input: String = "") throws -> ProgramRun {
     try inspector.run(words + ["--server=" + server.url], input: input)
   }
 
@@ -110,9 +110,10 @@ import Testing
     try app.set("n", "0")
     try app.set("gone", "1")
     var number = 0
-    let run = try inspector.withRunning(
-      "settings", "watch", "app/suite", "--json", "--server=" + server.url
-    ) { output in
+    let run = try inspector.run(
+      ["settings", "watch", "app/suite", "--json", "--server=" + server.url]
+    ) { process, output in
+      defer { kill(process, SIGTERM) }
       waitUntil("no change was printed") {
         number += 1
         try? app.set("n", "\(number)")
@@ -150,10 +151,10 @@ import Testing
     let server = try TestServer(["--requirepass", "tuna"])
     let name = "KEEPSAKE_SERVER_PASSWORD"
     for words in Self.commands + [["push", "app"], ["adopt", "app"]] {
-      for login in ["", ":swordfish@", "zelda:swordfish@", "zelda@"] {
-        let url = "unix://\(login)\(server.socketPath)?timeout=60s&connect-timeout=60s"
+      for login in ["", ":swordfish", "zelda:swordfish", "zelda"] {
         let run = try inspector.run(
-          words + ["--server", url], input: #"{"a": 1}"#, environment: [name: "swordfish"])
+          words + ["--server", server.url(login: login)], input: #"{"a": 1}"#,
+          environment: [name: "swordfish"])
         // Without a copy, these two ask the server for nothing.
         let isLocal = ["push", "adopt"].contains(words[0])
         #expect(run.status == (isLocal ? 1 : 77) && run.text.isEmpty, "\(words) \(run)")
@@ -164,10 +165,10 @@ import Testing
         #expect(run.status == 64 && !run.errors.contains("fish"), "\(run)")
       }
     }
-    for (login, password) in [("", "tuna"), (":tuna@", ""), (":tuna@", "swordfish")] {
-      let url = "unix://\(login)\(server.socketPath)?timeout=60s&connect-timeout=60s"
+    for (login, password) in [("", "tuna"), (":tuna", ""), (":tuna", "swordfish")] {
       let run = try inspector.run(
-        "settings", "set", "app", "a", "1", "--server", url, environment: [name: password])
+        "settings", "set", "app", "a", "1", "--server", server.url(login: login),
+        environment: [name: password])
       #expect(run.status == 0, "\(run)")
     }
   }

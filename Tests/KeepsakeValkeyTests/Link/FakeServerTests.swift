@@ -8,12 +8,12 @@ import Testing
 /// Servers that misbehave in ways in which a real one rarely does.
 @Suite(.threadPerTest) struct FakeServerTests {
   private var options: LinkOptions {
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
+    var options = LinkOptions.quick
     options.keepAlive = .seconds(600)  // its requests would be answered as others
     return options
   }
+
+  private static let hello = "$5\r\nhello\r\n"
 
   private func waitUntilAnswered(_ link: Link, _ text: String) {
     waitUntil("there was no reply") { (try? link.perform(Command("GET", "k")).text) == text }
@@ -22,10 +22,8 @@ import Testing
   /// A reply that ends in the middle: at each of its bytes, and before the first one.
   @Test(arguments: 0..<9) func cutInTheMiddleOfAReply(_ count: Int) throws {
     let server = try FakeServer { connection, number in
-      guard connection.greet(), connection.command() != nil else { return }
-      if number == 0 { return connection.send(String("$5\r\nhello\r\n".prefix(count))) }
-      connection.send("$5\r\nhello\r\n")
-      connection.waitForEnd()
+      if number > 0 { return connection.answer(Self.hello) }
+      if connection.command() != nil { connection.send(String(Self.hello.prefix(count))) }
     }
     let link = server.link(options: options)
     expectFailure(.outcomeUnknown, reason: "ended the connection") {
@@ -37,7 +35,6 @@ import Testing
   /// Of three commands of one call, the second one has no reply: all may have been carried out.
   @Test func cutBetweenReplies() throws {
     let server = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       for _ in 0..<3 { _ = connection.command() }
       connection.send("+one\r\n")
     }
@@ -51,7 +48,7 @@ import Testing
   /// A request that changes nothing has done nothing, whether its reply is cut or late.
   @Test(arguments: [true, false]) func lostReplyToARead(_ isCut: Bool) throws {
     let server = try FakeServer { connection, _ in
-      guard connection.greet(), connection.command() != nil else { return }
+      guard connection.command() != nil else { return }
       if isCut { return connection.send("$5\r\nhel") }
       connection.waitForEnd()
     }
@@ -80,11 +77,7 @@ import Testing
     for _ in 0..<30 {
       let isEnded = Flag()
       let server = try FakeServer { connection, number in
-        guard connection.greet() else { return }
-        guard number == 0 else {
-          while let words = connection.command() { connection.send("+\(words.last ?? "")\r\n") }
-          return
-        }
+        if number > 0 { return connection.echo() }
         _ = connection.command()
         connection.send("+first\r\n")
         connection.shutDown()
@@ -100,22 +93,20 @@ import Testing
   /// No request waits for a reply when the link finds out that the server is silent.
   @Test func idleConnectionThatDiesIsReplaced() throws {
     let server = try FakeServer { connection, number in
-      guard connection.greet() else { return }
-      while let words = connection.command() {
-        if number > 0 { connection.send("+\(words.last ?? "")\r\n") }
-      }
+      if number > 0 { connection.echo() } else { connection.waitForEnd() }
     }
     let events = Recorder<String>()
     var options = options
     options.keepAlive = .milliseconds(20)
     options.minimumBackoff = .seconds(600)
     options.maximumBackoff = .seconds(600)
-    let handlers = LinkHandlers(onDisconnect: { _ in events.append("disconnected") })
+    let handlers = LinkHandlers(onDisconnect: { events.append("\($0.code): \($0.reason ?? "")") })
     let link = server.link(options: options, handlers: handlers) {
       $0.requestTimeout = .milliseconds(50)
     }
     try link.connect()
     events.waitForCount(1, "the silence was not noticed")
+    #expect(events.all.first == "unreachable: the server did not answer within 0.05 seconds")
     #expect(try link.perform(Command("ECHO", "a"), timeout: .seconds(60)).text == "a")
   }
 
@@ -124,7 +115,6 @@ import Testing
   @Test func connectionOfASuspendedMachineIsReplaced() throws {
     let isSilent = Flag()
     let server = try FakeServer { connection, number in
-      guard connection.greet() else { return }
       while let words = connection.command() {
         if number > 0 || !isSilent.value { connection.send("+\(words.last ?? "")\r\n") }
       }
@@ -155,32 +145,24 @@ import Testing
   /// A request that the system accepted only in part cannot be carried out.
   @Test func partOfARequest() throws {
     let server = try FakeServer { connection, number in
-      guard connection.greet() else { return }
       // Reads nothing more, so that the buffers of the system fill up.
       if number == 0 { return connection.waitForShutdown() }
-      _ = connection.command()
-      connection.send("$5\r\nhello\r\n")
-      connection.waitForEnd()
+      connection.answer(Self.hello)
     }
     let link = try server.connectedLink(options: options)
-    var large = Command("SET", "k")
-    large.append([UInt8](repeating: 0, count: 16 << 20))
+    let large = Command("SET", "k", String(repeating: "0", count: 16 << 20))
     expectFailure(.unreachable) { _ = try link.perform(large, timeout: .milliseconds(100)) }
     waitUntilAnswered(link, "hello")
   }
 
   @Test func requestThatIsCutInPart() throws {
     let server = try FakeServer { connection, number in
-      guard connection.greet() else { return }
       // The buffers of the system hold no more than a part of the request.
       if number == 0 { return connection.waitForInput() }
-      _ = connection.command()
-      connection.send("$5\r\nhello\r\n")
-      connection.waitForEnd()
+      connection.answer(Self.hello)
     }
     let link = server.link(options: options)
-    var large = Command("SET", "k")
-    large.append([UInt8](repeating: 0, count: 16 << 20))
+    let large = Command("SET", "k", String(repeating: "0", count: 16 << 20))
     expectFailure(.unreachable, reason: "ended") { _ = try link.perform(large) }
     waitUntilAnswered(link, "hello")
   }
@@ -189,13 +171,10 @@ import Testing
   @Test func lateReplyIsDropped() throws {
     let release = DispatchSemaphore(value: 0)
     let server = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
-      var isFirst = true
-      while let words = connection.command() {
-        if isFirst { release.wait() }
-        isFirst = false
-        connection.send("+\(words.last ?? "")\r\n")
-      }
+      guard let words = connection.command() else { return }
+      release.wait()
+      connection.send("+\(words.last ?? "")\r\n")
+      connection.echo()
     }
     let link = try server.connectedLink(options: options)
     expectFailure(.outcomeUnknown, reason: "did not answer within 0.05 seconds") {
@@ -210,7 +189,6 @@ import Testing
   /// A server whose reply to `slow` takes so many times ten milliseconds.
   private func slowServer(_ count: Int, isSending: Flag) throws -> FakeServer {
     try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       while let words = connection.command() {
         guard words.last == "slow" else {
           connection.send("+\(words.last ?? "")\r\n")
@@ -264,15 +242,9 @@ import Testing
     var options = options
     options.replyTime = .milliseconds(10)
     let link = try server.connectedLink(options: options) { $0.requestTimeout = .milliseconds(100) }
-    waitUntil("the reply had no bound") {
-      do {
-        _ = try link.perform(Command("ECHO", "slow"))
-        return false
-      } catch {
-        let error = error as? StorageError
-        return error?.reason == "the server did not answer completely within 2.0 seconds"
-          && error?.code == .outcomeUnknown
-      }
+    let reason = "the server did not answer completely within 2.0 seconds"
+    waitForFailure(.outcomeUnknown, reason: reason) {
+      _ = try link.perform(Command("ECHO", "slow"))
     }
     waitUntil("there was no reply") { (try? link.perform(Command("ECHO", "a")).text) == "a" }
     #expect(server.connectionCount > 1)
@@ -281,7 +253,7 @@ import Testing
   /// A server that does not answer at all is not waited for twice.
   @Test func silentServer() throws {
     let isSilent = Flag()
-    let server = try FakeServer { connection, _ in
+    let server = try FakeServer(greets: false) { connection, _ in
       while let words = connection.command() {
         if !isSilent.value { connection.send("+\(words.last ?? "")\r\n") }
       }
@@ -301,16 +273,12 @@ import Testing
   }
 
   @Test func loadingServerIsAskedAgain() throws {
-    let server = try FakeServer { connection, number in
-      while let words = connection.command() {
-        switch words.first {
-        case "PING" where number < 3:
-          connection.send("-LOADING Redis is loading the dataset in memory\r\n")
-        case "PING": connection.send("+PONG\r\n")
-        case "GET": connection.send("$5\r\nhello\r\n")
-        default: connection.send("+OK\r\n")
-        }
+    let server = try FakeServer(greets: false) { connection, number in
+      while number < 3, let words = connection.command() {
+        let isPing = words.first == "PING"
+        connection.send(isPing ? "-LOADING Redis is loading the dataset in memory\r\n" : "+OK\r\n")
       }
+      if connection.greet() { connection.answer(Self.hello) }
     }
     let link = server.link(options: options)
     expectFailure(.unreachable, reason: "loading its data (LOADING)") {
@@ -338,8 +306,7 @@ import Testing
   func refusalsHaveCodes(_ text: String, _ code: StorageError.Code) throws {
     let secret = "hunter2"
     let server = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
-      while connection.command() != nil { connection.send("-\(text) \(secret)\r\n") }
+      connection.answer("-\(text) \(secret)\r\n")
     }
     let link = server.link(options: options)
     let error = #expect(throws: StorageError.self) { _ = try link.perform(Command("GET", "k")) }
@@ -355,16 +322,11 @@ import Testing
     String(repeating: "*1\r\n", count: 5_000),
   ])
   func hostileBytes(_ bytes: String) throws {
-    let server = try FakeServer { connection, number in
-      switch number {
-      case 0: connection.send(bytes)
-      case 1:
-        guard connection.greet(), connection.command() != nil else { return }
-        connection.send(bytes)
-      default:
-        guard connection.greet() else { return }
-        while connection.command() != nil { connection.send("$5\r\nhello\r\n") }
-      }
+    let server = try FakeServer(greets: false) { connection, number in
+      if number == 0 { return connection.send(bytes) }
+      guard connection.greet() else { return }
+      if number > 1 { return connection.answer(Self.hello) }
+      if connection.command() != nil { connection.send(bytes) }
     }
     let link = server.link(options: options)
     expectFailure(.unreachable) { _ = try link.perform(Command("GET", "k")) }
@@ -386,7 +348,6 @@ import Testing
   /// Only the caller that asked is told that its reply was too large. Others may repeat their call.
   @Test func tooLargeReplyBesideOthers() throws {
     let server = try FakeServer { connection, number in
-      guard connection.greet() else { return }
       guard number == 0 else { return connection.waitForEnd() }
       for _ in 0..<3 { _ = connection.command() }
       connection.send("$1000\r\n")
@@ -396,26 +357,22 @@ import Testing
     options.maximumReplySize = 500
     let link = try server.connectedLink(options: options)
     let errors = Recorder<StorageError>()
-    let done = DispatchSemaphore(value: 0)
     let commands = [
       Command(reading: "GET", "large"), Command(reading: "GET", "k"), Command("SET", "k", "v"),
     ]
     for command in commands {
       link.submit([command]) { result in
         if case .failure(let error) = result { errors.append(error) }
-        done.signal()
       }
     }
-    for _ in commands { done.wait() }
+    errors.waitForCount(3, "requests were not ended")
     #expect(errors.all.map(\.code) == [.engineFailed, .unreachable, .outcomeUnknown])
     #expect(errors.all.first?.reason == "the server's reply is larger than 500 bytes")
     #expect(errors.all.dropFirst().allSatisfy { $0.reason?.contains("too large") == true })
   }
 
   @Test func limitsRequestsThatWait() throws {
-    let server = try FakeServer { connection, _ in
-      if connection.greet() { connection.waitForEnd() }
-    }
+    let server = try FakeServer { connection, _ in connection.waitForEnd() }
     var options = options
     options.maximumCallCount = 10
     let link = server.link(options: options)
@@ -434,14 +391,11 @@ import Testing
   }
 
   @Test func limitsBytesThatWait() throws {
-    let server = try FakeServer { connection, _ in
-      if connection.greet() { connection.waitForShutdown() }
-    }
+    let server = try FakeServer { connection, _ in connection.waitForShutdown() }
     var options = options
     options.maximumUnsentByteCount = 8 << 20
     let link = server.link(options: options)
-    var large = Command("SET", "k")
-    large.append([UInt8](repeating: 0, count: 1 << 20))
+    let large = Command("SET", "k", String(repeating: "0", count: 1 << 20))
     let codes = Recorder<StorageError.Code>()
     for _ in 0..<40 {
       link.submit([large]) { result in
@@ -458,7 +412,7 @@ import Testing
   /// Requests that wait for a connection end with the reason for which there is none.
   @Test func requestsThatWaitForAConnectionFail() throws {
     let release = DispatchSemaphore(value: 0)
-    let server = try FakeServer { _, _ in release.wait() }
+    let server = try FakeServer(greets: false) { _, _ in release.wait() }
     let link = server.link(options: options)
     let codes = Recorder<StorageError.Code>()
     for _ in 0..<5 {
@@ -473,9 +427,7 @@ import Testing
 
   /// A completion without a thread that waits for it is called in time, too.
   @Test func completionsTimeOut() throws {
-    let server = try FakeServer { connection, _ in
-      if connection.greet() { connection.waitForEnd() }
-    }
+    let server = try FakeServer { connection, _ in connection.waitForEnd() }
     let link = try server.connectedLink(options: options)
     let codes = Recorder<StorageError.Code>()
     for milliseconds in [200, 50, 100] {

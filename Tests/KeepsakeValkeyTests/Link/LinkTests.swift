@@ -7,19 +7,18 @@ import Testing
 
 /// Requests and replies.
 @Suite(.server, .threadPerTest) struct LinkTests {
-  @Test func storesAndReads() throws {
-    let link = try TestServer().link()
-    #expect(try link.perform(Command("SET", "k", "value")) == .status(Array("OK".utf8)))
-    #expect(try link.perform(Command("GET", "k")).text == "value")
-    #expect(try link.perform(Command("GET", "missing")) == .null)
-    #expect(try link.perform(Command("INCR", "n")) == .integer(1))
+  private let server: TestServer
+  private let link: Link
+
+  init() throws {
+    server = try TestServer()
+    link = server.link()
   }
 
   /// Bytes that end lines, zeros, and values that need many calls of `send` and `recv`.
   @Test(arguments: [0, 1, 65_535, 65_536, 65_537, 9_000_000]) func movesAnyBytes(
     _ count: Int
   ) throws {
-    let link = try TestServer().link()
     let bytes = randomBytes(count)
     var command = Command("SET", "k")
     command.append(bytes)
@@ -29,7 +28,6 @@ import Testing
   }
 
   @Test func repliesToOneCallKeepTheirOrder() throws {
-    let link = try TestServer().link()
     let commands = (0..<1_000).map { Command("ECHO", "\($0)") }
     let replies = try link.perform(commands)
     #expect(replies.map(\.text) == (0..<1_000).map { "\($0)" })
@@ -38,7 +36,6 @@ import Testing
 
   /// Errors are values, in their place among the replies.
   @Test func errorsAreReplies() throws {
-    let link = try TestServer().link()
     let replies = try link.perform([
       Command("SET", "k", "text"), Command("INCR", "k"), Command("LPUSH", "k", "x"),
       Command("GET", "k"),
@@ -52,7 +49,6 @@ import Testing
 
   /// Threads, tasks and pipelines at once: each gets its own replies, and each in its order.
   @Test func repliesOfManyThreadsAreNotMixedUp() throws {
-    let link = try TestServer().link()
     let mistakes = Recorder<String>()
     onThreads(16) { thread in
       do {
@@ -82,31 +78,15 @@ import Testing
     #expect(mistakes.all == [])
   }
 
-  @Test func countsExactly() throws {
-    let link = try TestServer().link()
-    onThreads(8) { _ in
-      for _ in 0..<250 { _ = try? link.perform(Command("INCR", "n")) }
-    }
-    #expect(try link.perform(Command("GET", "n")).text == "2000")
-  }
-
   /// Completions come in the order of the requests, however many are sent ahead.
   @Test func completionsKeepTheirOrder() throws {
-    let link = try TestServer().link()
     let numbers = Recorder<Int>()
-    let done = DispatchSemaphore(value: 0)
-    for number in 0..<2_000 {
-      link.submit([Command("PING")]) { _ in
-        numbers.append(number)
-        if number == 1_999 { done.signal() }
-      }
-    }
-    done.wait()
+    for number in 0..<2_000 { link.submit([Command("PING")]) { _ in numbers.append(number) } }
+    numbers.waitForCount(2_000, "completions are missing")
     #expect(numbers.all == Array(0..<2_000))
   }
 
   @Test func selectsADatabase() throws {
-    let server = try TestServer()
     let (first, second) = (server.link { $0.database = 1 }, server.link { $0.database = 2 })
     _ = try first.perform(Command("SET", "k", "1"))
     #expect(try second.perform(Command("GET", "k")) == .null)
@@ -116,7 +96,6 @@ import Testing
   }
 
   @Test func limitsReplies() throws {
-    let server = try TestServer()
     var options = LinkOptions()
     options.maximumReplySize = 99_999
     let link = server.link(options: options)
@@ -137,7 +116,6 @@ import Testing
   }
 
   @Test func closedLinkRefusesRequests() throws {
-    let link = try TestServer().link()
     _ = try link.perform(Command("PING"))
     link.close()
     link.close()
@@ -153,20 +131,18 @@ import Testing
 
   /// The thread, and the connections as the server counts them.
   @Test func releasedLinkLeavesNothing() throws {
-    let server = try TestServer()
-    let observer = server.link()
     func clientCount() throws -> Int {
-      let text = try observer.perform(Command("CLIENT", "LIST")).text ?? ""
+      let text = try link.perform(Command("CLIENT", "LIST")).text ?? ""
       return text.split(separator: "\n").count
     }
     // The server may not have closed the connection yet that found out whether it had started.
     try waitUntil("there is another connection") { try clientCount() == 1 }
     var links: [Link] = []
     for _ in 0..<10 {
-      let link = server.link()
-      _ = try link.perform(Command("PING"))
-      try link.subscribe(to: Array("c".utf8), ChannelHandler())
-      links.append(link)
+      let other = server.link()
+      _ = try other.perform(Command("PING"))
+      try other.subscribe(to: Array("c".utf8), ChannelHandler())
+      links.append(other)
     }
     try waitUntil("the subscriptions were not made") { try clientCount() == 21 }
     links = []
@@ -176,7 +152,7 @@ import Testing
   @Test func saysItsName() throws {
     var options = LinkOptions()
     options.clientName = "keepsake-test"
-    let link = try TestServer().link(options: options)
+    let link = server.link(options: options)
     #expect(try link.perform(Command("CLIENT", "GETNAME")).text == "keepsake-test")
   }
 }

@@ -8,24 +8,18 @@ import Testing
 /// What a link needs before it can connect: addresses and the password. Both may take long.
 @Suite(.threadPerTest) struct PreparationTests {
   private let channel = Array("c".utf8)
-  private var options: LinkOptions {
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
-    return options
-  }
 
   /// Passwords that are valid for a short time: each connection has its own.
   @Test func asksForAPasswordBeforeEachConnection() throws {
     let passwords = Recorder<String>()
-    let server = try FakeServer { connection, _ in
+    let server = try FakeServer(greets: false) { connection, _ in
       guard let login = connection.command(), login.first == "AUTH" else { return }
       passwords.append(login.last ?? "")
       connection.send("+OK\r\n")
-      connection.subscribe { $0 != "QUIT" }
+      if connection.greet() { connection.subscribe { $0 != "QUIT" } }
     }
     let count = Recorder<Int>()
-    var options = options
+    var options = LinkOptions.quick
     options.password = {
       count.append(0)
       return "token \(count.count)"
@@ -41,12 +35,12 @@ import Testing
 
   /// The server refuses the password of the second connection.
   @Test func refusedSubscriptionIsTold() throws {
-    let server = try FakeServer { connection, number in
+    let server = try FakeServer(greets: false) { connection, number in
       _ = connection.command()
       connection.send(number == 0 ? "+OK\r\n" : "-WRONGPASS no\r\n")
-      connection.subscribe { _ in true }
+      if connection.greet() { connection.subscribe() }
     }
-    var options = options
+    var options = LinkOptions.quick
     options.password = { "token" }
     let errors = Recorder<StorageError>()
     let link = server.link(options: options)
@@ -58,14 +52,14 @@ import Testing
 
   /// A resolver that does not answer: callers learn it in time, and later answers are used.
   @Test func slowResolver() throws {
-    let server = try FakeServer { connection, _ in connection.subscribe { _ in true } }
+    let server = try FakeServer { connection, _ in connection.subscribe() }
     let release = DispatchSemaphore(value: 0)
     defer {
       release.signal()
       withExtendedLifetime(server) {}
     }
     let calls = Recorder<Int>()
-    var options = options
+    var options = LinkOptions.quick
     let address = try #require(SocketAddress(path: server.socketPath))
     options.resolve = { _ in
       calls.append(0)
@@ -105,19 +99,16 @@ import Testing
     }
     let release = DispatchSemaphore(value: 0)
     let count = Recorder<Int>()
-    var options = options
+    var options = LinkOptions.quick
     options.password = {
       count.append(0)
       if count.count > 1 { release.wait() }
       return "token"
     }
-    let connected = DispatchSemaphore(value: 0)
-    let link = server.link(
-      options: options, handlers: LinkHandlers(onConnect: { connected.signal() }))
+    let link = try server.connectedLink(options: options)
     defer { for _ in 0..<100 { release.signal() } }
     let subscribed = Flag()
     try link.subscribe(to: channel, ChannelHandler(onSubscribed: { subscribed.value = true }))
-    connected.wait()
     count.waitForCount(2, "the password was not asked for")
     let codes = Recorder<StorageError.Code?>()
     for (name, timeout) in [("GET", Duration.seconds(60)), ("DEL", .milliseconds(50))] {
@@ -135,10 +126,10 @@ import Testing
   /// A closure that reads the password from a store on the same server cannot have it. It fails in
   /// time, and does not stop the link.
   @Test func passwordFromTheServerItself() throws {
-    let server = try FakeServer { connection, _ in connection.subscribe { _ in true } }
+    let server = try FakeServer { connection, _ in connection.subscribe() }
     final class Holder: @unchecked Sendable { weak var link: Link? }
     let holder = Holder()
-    var options = options
+    var options = LinkOptions.quick
     options.password = {
       _ = try? holder.link?.perform(Command("GET", "password"), timeout: .milliseconds(50))
       return "token"

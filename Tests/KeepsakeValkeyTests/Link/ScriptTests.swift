@@ -35,12 +35,8 @@ import Testing
     let link = try TestServer().link()
     for count in 1...4 {
       let replies = Recorder<Reply?>()
-      let done = DispatchSemaphore(value: 0)
-      script.submit(on: link, arguments) { result in
-        replies.append(try? result.get())
-        done.signal()
-      }
-      done.wait()
+      script.submit(on: link, arguments) { replies.append(try? $0.get()) }
+      replies.waitForCount(1, "there was no reply")
       #expect(replies.all == [expected(Int64(count))])
       if count == 2 { _ = try link.perform(Command("SCRIPT", "FLUSH")) }
     }
@@ -49,15 +45,8 @@ import Testing
   /// A user who may run scripts, and not load them.
   @Test func runsWithoutTheRightToLoad() throws {
     let server = try TestServer()
-    let administrator = server.link()
-    let rule = ["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-script|load"]
-    var command = Command("ACL")
-    for word in rule.dropFirst() { command.append(word) }
-    #expect(try administrator.perform(command).errorCode == nil)
-    let link = server.link {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-script|load")
+    let link = server.link { $0.logIn(as: "ann", "pw") }
     for count in 1...3 { #expect(try script.run(on: link, arguments) == expected(Int64(count))) }
   }
 

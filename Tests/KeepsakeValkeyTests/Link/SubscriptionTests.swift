@@ -6,20 +6,14 @@ import Testing
 @testable import KeepsakeValkey
 
 @Suite(.server, .threadPerTest) struct SubscriptionTests {
-  private let channel = Array("keepsake:{app:suite}:c".utf8)
+  private let name = "keepsake:{app:suite}:c"
+  private var channel: [UInt8] { Array(name.utf8) }
+  private let server: TestServer
 
-  private var quickOptions: LinkOptions {
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
-    return options
-  }
+  init() throws { server = try TestServer() }
 
   private func publish(_ link: Link, _ text: String) throws -> Reply {
-    var command = Command("PUBLISH")
-    command.append(channel)
-    command.append(text)
-    return try link.perform(command)
+    try link.perform(Command("PUBLISH", name, text))
   }
 
   private func recording(_ events: Recorder<String>) -> ChannelHandler {
@@ -30,7 +24,6 @@ import Testing
   }
 
   @Test func messagesKeepTheirOrder() throws {
-    let server = try TestServer()
     let (link, publisher) = (server.link(), server.link())
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
@@ -38,12 +31,7 @@ import Testing
     let count = 3_000
     for start in stride(from: 0, to: count, by: 100) {
       _ = try publisher.perform(
-        (start..<(start + 100)).map { number in
-          var command = Command("PUBLISH")
-          command.append(channel)
-          command.append(number)
-          return command
-        })
+        (start..<(start + 100)).map { Command("PUBLISH", name, "\($0)") })
     }
     events.waitForCount(count + 1, "messages are missing")
     #expect(events.all == ["subscribed"] + (0..<count).map { "\($0)" })
@@ -51,16 +39,14 @@ import Testing
 
   /// A script that publishes: its message arrives, also at the link that ran it.
   @Test func ownMessagesArrive() throws {
-    let link = try TestServer().link()
+    let link = server.link()
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
     events.waitForCount(1, "there was no subscription")
     let script = Script("return redis.call('PUBLISH', KEYS[1], ARGV[1])")
     for number in 1...20 {
       let reply = try script.run(
-        on: link,
-        Script.Arguments(
-          keys: [String(decoding: channel, as: UTF8.self)], values: [Array("\(number)".utf8)]))
+        on: link, Script.Arguments(keys: [name], values: [Array("\(number)".utf8)]))
       #expect(reply == .integer(1))
     }
     events.waitForCount(21, "messages are missing")
@@ -68,7 +54,6 @@ import Testing
   }
 
   @Test func channelsHaveTheirOwnHandlers() throws {
-    let server = try TestServer()
     let (link, publisher) = (server.link(), server.link())
     let recorders = (0..<20).map { _ in Recorder<String>() }
     for (number, recorder) in recorders.enumerated() {
@@ -82,40 +67,8 @@ import Testing
     for (number, recorder) in recorders.enumerated() { #expect(recorder.all.last == "m\(number)") }
   }
 
-  /// What a mirror does: a snapshot after the subscription, asked for on the link's own thread.
-  @Test func handlersMakeRequests() throws {
-    let server = try TestServer()
-    let link = server.link()
-    _ = try server.link().perform(Command("SET", "k", "snapshot"))
-    let texts = Recorder<String?>()
-    let handler = ChannelHandler(onSubscribed: { [weak link] in
-      link?.submit([Command("GET", "k")]) { texts.append((try? $0.get())?.first?.text) }
-    })
-    try link.subscribe(to: channel, handler)
-    texts.waitForCount(1, "there was no snapshot")
-    #expect(texts.all == ["snapshot"])
-  }
-
-  @Test func largeMessagesArrive() throws {
-    let server = try TestServer()
-    let (link, publisher) = (server.link(), server.link())
-    let counts = Recorder<Int>()
-    let subscribed = DispatchSemaphore(value: 0)
-    try link.subscribe(
-      to: channel,
-      ChannelHandler(
-        onSubscribed: { subscribed.signal() }, onMessage: { counts.append($0.count) }))
-    subscribed.wait()
-    for count in [1_000_000, 5_000_000] {
-      #expect(try publish(publisher, String(repeating: "a", count: count)) == .integer(1))
-    }
-    counts.waitForCount(2, "messages are missing")
-    #expect(counts.all == [1_000_000, 5_000_000])
-  }
-
   /// A message beyond the limit ends the connection, and the handler is told.
   @Test func messagesAreLimited() throws {
-    let server = try TestServer()
     var options = LinkOptions()
     options.maximumReplySize = 1_000
     let (link, publisher) = (server.link(options: options), server.link())
@@ -130,7 +83,6 @@ import Testing
   }
 
   @Test func endsASubscription() throws {
-    let server = try TestServer()
     let (link, publisher) = (server.link(), server.link())
     let events = Recorder<String>()
     try link.subscribe(to: channel, recording(events))
@@ -148,7 +100,6 @@ import Testing
 
   /// The server is killed and started again.
   @Test func subscribesAgainAfterAKill() throws {
-    let server = try TestServer()
     let events = Recorder<String>()
     let link = server.link()
     try link.subscribe(to: channel, recording(events))
@@ -169,7 +120,6 @@ import Testing
 
   /// The server cuts only subscribers that fall behind: requests go on.
   @Test func losesOnlyTheSubscription() throws {
-    let server = try TestServer()
     let events = Recorder<String>()
     let link = server.link(
       handlers: LinkHandlers(onDisconnect: { _ in events.append("disconnected") }))
@@ -184,7 +134,7 @@ import Testing
 
   /// A server that accepts only the first connection of a link.
   @Test func saysWhyItCannotSubscribe() throws {
-    let link = try TestServer().link(options: quickOptions)
+    let link = server.link(options: .quick)
     #expect(try link.perform(Command("CONFIG", "SET", "maxclients", "1")).text == "OK")
     let events = Recorder<String>()
     let handler = ChannelHandler(
@@ -197,14 +147,9 @@ import Testing
   }
 
   @Test func userMayHaveNoRightToAChannel() throws {
-    let server = try TestServer()
-    var command = Command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels")
-    for rule in ["&allowed", "+@all"] { command.append(rule) }
-    _ = try server.link().perform(command)
-    let link = server.link {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    try server.command(
+      "ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels", "&allowed", "+@all")
+    let link = server.link { $0.logIn(as: "ann", "pw") }
     let (refused, allowed) = (Recorder<String>(), Recorder<String>())
     try link.subscribe(to: channel, recording(refused))
     try link.subscribe(to: Array("allowed".utf8), recording(allowed))

@@ -18,7 +18,7 @@ import Testing
   @Test func subscribesWhereTheCommandsGo() throws {
     let directory = try ServerDirectory()
     let path = directory.path + "/first"
-    let first = try FakeServer { connection, _ in connection.subscribe { _ in true } }
+    let first = try FakeServer { connection, _ in connection.subscribe() }
     let names = Recorder<String>()
     let second = try FakeServer { [firstPath = first.socketPath] connection, number in
       if number == 0 { symlink(firstPath, path) }
@@ -58,10 +58,8 @@ import Testing
       }
     }
     defer { withExtendedLifetime((old, new)) {} }
-    var options = LinkOptions()
+    var options = LinkOptions.quick
     options.keepAlive = .seconds(600)  // its requests would be recorded, too
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
     let addresses = [old, new].compactMap { SocketAddress(path: $0.socketPath) }
     options.resolve = { _ in hasMoved.value ? [addresses[1]] : [addresses[0]] }
     let link = Link(old.address, options: options)

@@ -18,19 +18,4 @@ import Testing
     #expect(output == expected)
     #expect(command.byteCount >= output.count - 6)
   }
-
-  /// The parser reads what the encoder writes: commands have the form of replies.
-  @Test func isReadBack() throws {
-    let words = (0..<300).map { String(repeating: "x", count: $0 * 7) }
-    var command = Command("MSET")
-    for word in words { command.append(word) }
-    var output: [UInt8] = []
-    command.encode(into: &output)
-    var parser = ReplyParser(limit: 1 << 24)
-    let reply = try output.withUnsafeBytes { bytes in
-      var rest = bytes
-      return try parser.next(&rest)
-    }
-    #expect(reply == .array((["MSET"] + words).map { .bytes(Array($0.utf8)) }))
-  }
 }

@@ -82,35 +82,6 @@ import Testing
       "\(unconfirmed) not confirmed")
   }
 
-  /// Without `confirm`, each process is told how much was lost. What is left can be read.
-  @Test func lostSecretsAreReported() throws {
-    let servers = try Failover()
-    let (one, two) = (try client(servers), try client(servers))
-    for number in 1...5 { try one.secrets().set("old", forKey: "\(number)") }
-    two.expectEventually("5", "old")
-    try wait(for: servers)
-    servers.replication.hold(.toClient)
-    try one.secrets().set("new", forKey: "1")
-    try one.secrets().remove("2")
-    for number in 6...9 { try two.secrets().set("new", forKey: "\(number)") }
-    one.expectEventually("9", "new")
-    two.expectEventually("1", "new")
-    try servers.failOver()
-    let left = Dictionary(uniqueKeysWithValues: (1...5).map { ("\($0)", "old") })
-    for client in [one, two] {
-      waitUntil("nothing was reported") { !client.faults.isEmpty }
-      #expect(client.faults.first?.code == .damaged)
-      #expect(client.faults.first?.reason?.contains("lost the last 6 changes") == true)
-      expectEventually(left, client)
-    }
-    #expect(try readAll(from: servers) == left)
-    one.setEventually("6", "again")
-    two.expectEventually("6", "again")
-    two.setEventually("1", "newer")
-    one.expectEventually("1", "newer")
-    #expect(one.faults.count == 1 && two.faults.count == 1)
-  }
-
   /// The replica has got the changes of a rotation of keys up to any byte. It then has secrets that
   /// are sealed under old and new keys, and the header with the keys of all of them.
   @Test(arguments: [0, 700, 1_500, 2_500, 4_000, 6_000, 1_000_000])

@@ -10,8 +10,8 @@ import Testing
 
   @Test func anotherMachineReadsASecret() throws {
     let server = try TestServer(Self.isDurable)
-    #expect(server.runPeer(["set-secret", "k", "tok"], as: "one") == ["true"])
-    #expect(server.runPeer(["get-secret", "k"], as: "two") == ["tok"])
+    #expect(try server.runPeer(["set-secret", "k", "tok"], as: "one") == ["true"])
+    #expect(try server.runPeer(["get-secret", "k"], as: "two") == ["tok"])
     #expect(try server.command("HLEN", "keepsake:{shop:@vault}:v") == .integer(3))
     for name in ["one", "two"] {
       let path = server.directory.path + "/\(name)"
@@ -19,41 +19,40 @@ import Testing
       #expect(names.allSatisfy { !$0.contains("vault") }, "\(names)")
     }
     // A process that gets no time for a while may end before it has written its copy.
-    waitUntil("no copy was left") {
-      #expect(server.runPeer(["get-secret", "l"], as: "two") == ["none"])
+    try waitUntil("no copy was left") {
+      let lines = try server.runPeer(["get-secret", "l"], as: "two")
+      #expect(lines == ["none"])
       let path = server.directory.path + "/two"
       let names = try? FileManager.default.subpathsOfDirectory(atPath: path)
       return names?.contains { $0.hasSuffix(".meta") } == true
     }
     server.kill()
     // The second one has a copy. Reports come from another thread.
-    let lines = server.runPeer(["get-secret", "k"], as: "two")
+    let lines = try server.runPeer(["get-secret", "k"], as: "two")
     #expect(lines.sorted() == ["report unreachable", "tok"])
-    #expect(server.runPeer(["set-secret", "k", "new"], as: "two").contains("false"))
+    #expect(try server.runPeer(["set-secret", "k", "new"], as: "two").contains("false"))
   }
 
   @Test func processesLoseNoSecrets() throws {
     let server = try TestServer(Self.isDurable)
     let count = Coverage.count(sample: 50, complete: 250)
-    let lines = Recorder<[String]>()
-    onThreads(4) { number in
-      let name = "p\(number)"
-      lines.append(server.runPeer(["work-secrets", name, "\(count)", "4"], as: name))
+    let lines = server.runPeers(4) {
+      (["work-secrets", "p\($0)", "\(count)", "4"], "p\($0)")
     }
-    let first = lines.all.first ?? []
+    let first = lines.first ?? []
     #expect(first.count == 1 && first[0].hasPrefix("\(4 * count) "), "\(first)")
-    #expect(lines.all.allSatisfy { $0 == first }, "\(lines.all)")
+    #expect(lines == Array(repeating: first, count: 4))
     let length = try server.command("HLEN", "keepsake:{shop:@vault}:v")
     #expect(length == .integer(Int64(4 * count + 2)))
   }
 
   @Test func whatTheServerMayLoseIsReported() throws {
     let server = try TestServer()
-    #expect(Set(server.runPeer(["set-secret", "k", "tok", "1"])) == ["report misuse", "true"])
+    #expect(try Set(server.runPeer(["set-secret", "k", "tok", "1"])) == ["report misuse", "true"])
   }
 
   @Test(.forksBesideThreads) func forkedChildOpensTheVaultAgain() throws {
     let server = try TestServer(Self.isDurable)
-    #expect(server.runPeer(["fork-secrets"]) == ["parent 1", "child 1", "parent 2 0"])
+    #expect(try server.runPeer(["fork-secrets"]) == ["parent 1", "child 1", "parent 2 0"])
   }
 }

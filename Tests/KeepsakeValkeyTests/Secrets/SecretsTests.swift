@@ -8,9 +8,11 @@ import Testing
 /// Secrets on a server.
 @Suite(.server, .threadPerTest) struct SecretsTests {
   private static let values = "keepsake:{app:@vault}:v"
+  private let server: TestServer
+
+  init() throws { server = try TestServer() }
 
   @Test func secretsAreShared() throws {
-    let server = try TestServer()
     let (one, two) = (try VaultClient(server), try VaultClient(server))
     try one.secrets("auth").set("tok", forKey: "token")
     #expect(try two.secrets("auth").get("token") == "tok")
@@ -38,7 +40,6 @@ import Testing
   }
 
   @Test func removalsMakeNoVault() throws {
-    let server = try TestServer()
     let store = try VaultClient(server).secrets()
     try store.remove("k")
     try store.removeAll()
@@ -50,7 +51,6 @@ import Testing
 
   /// Each round begins with clients that know nothing, in a database of its own.
   @Test func twoMachinesCreateTheVaultAtOnce() throws {
-    let server = try TestServer()
     for round in 0..<12 {
       func client() throws -> VaultClient { try VaultClient(server) { $0.database = round } }
       let clients = try (0..<4).map { _ in try client() }
@@ -70,51 +70,16 @@ import Testing
     }
   }
 
-  @Test func secretsAreSetWhileKeysAreRotated() throws {
-    let server = try TestServer()
-    let clients = [try VaultClient(server), try VaultClient(server)]
-    let errors = Recorder<StorageError>()
-    let count = Coverage.count(sample: 60, complete: 300)
-    onThreads(4) { thread in
-      let store = clients[thread % 2].secrets()
-      do throws(StorageError) {
-        for number in 0..<count {
-          try store.set("\(number)", forKey: "k\(thread) \(number % 10)")
-          guard try store.get("k\(thread) \(number % 10)") == "\(number)" else {
-            throw StorageError(.damaged, operation: "get", reason: "lost", remedy: "")
-          }
-          if number % 20 == 5 * thread { try store.rotateKeys() }
-        }
-      } catch {
-        errors.append(error)
-      }
-    }
-    #expect(errors.all.isEmpty, "\(errors.all)")
-    let reader = try VaultClient(server)
-    try reader.secrets().rotateKeys()
-    #expect(try reader.keyIDs().count == 1 && reader.secrets().keys().count == 40)
-    for thread in 0..<4 {
-      for number in (count - 10)..<count {
-        #expect(try reader.secrets().get("k\(thread) \(number % 10)") == "\(number)")
-      }
-    }
-    #expect((clients + [reader]).allSatisfy { $0.faults.isEmpty })
-  }
-
   /// The server refuses the channel, so the client learns of no changes but its own.
   @Test func noKeyIsDroppedThatAnUnseenSecretNeeds() throws {
-    let server = try TestServer()
     let rights = ["on", ">tuna", "~*", "&*", "+@all"]
     for user in ["one", "two"] {
       try server.command(["ACL", "SETUSER", user] + rights)
     }
-    func client(_ user: String) throws -> VaultClient {
-      try VaultClient(server) {
-        $0.user = user
-        $0.password = "tuna"
-      }
-    }
-    let (one, two) = (try client("one"), try client("two"))
+    let (one, two) = (
+      try VaultClient(server) { $0.logIn(as: "one", "tuna") },
+      try VaultClient(server) { $0.logIn(as: "two", "tuna") }
+    )
     try one.secrets().set("1", forKey: "a")
     #expect(try two.secrets().get("a") == "1")
     try server.command("ACL", "SETUSER", "one", "-subscribe")
@@ -137,7 +102,6 @@ import Testing
   }
 
   @Test func tooLargeSecretsAreRefused() throws {
-    let server = try TestServer()
     let client = try VaultClient(server, maximumByteCount: 20_000)
     try client.secrets().set("1", forKey: "k")
     expectFailure(.misuse, reason: "the secrets would take more than") {
@@ -147,9 +111,7 @@ import Testing
   }
 
   @Test func theVaultIsNoSuite() throws {
-    let server = try TestServer()
-    let backing = try ValkeyBacking.valkey(
-      "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s")
+    let backing = try ValkeyBacking.valkey(server.url)
     let engine = backing.table(ofVaultOf: "app")
     #expect(engine === backing.table(ofVaultOf: "app"))
     for suite in ["@vault", "%40vault", "vault"] as [Defaults.Suite] {
@@ -167,7 +129,6 @@ import Testing
   // MARK: Hostile values
 
   @Test func valuesOfOtherProgramsAreDamaged() throws {
-    let server = try TestServer()
     let client = try VaultClient(server)
     try client.secrets().set("1", forKey: "k")
     try client.secrets().set("2", forKey: "l")

@@ -9,41 +9,33 @@ import Testing
 @Suite(.singleThreaded, .quickPassphrases, .timeLimit(.minutes(20))) struct SharedVaultTests {
   private let server = SharedServer()
 
-  /// Whether something has happened.
-  private final class Mark: Sendable {
-    private let value = Locked(false)
-
-    var isSet: Bool { value.withLock { $0 } }
-    func set() { value.withLock { $0 = true } }
-  }
-
   /// Runs `interruption` once, just before the next call of an engine of this name.
   private func interrupt(
     _ call: String = "apply", _ interruption: @escaping @Sendable () throws -> Void
-  ) -> Mark {
-    let mark = Mark()
-    server.hook.withLock {
-      $0 = { [server] name in
-        guard name == call else { return }
-        server.hook.withLock { $0 = { _ in } }
-        #expect(throws: Never.self) { try interruption() }
-        mark.set()
-      }
+  ) -> Flag {
+    let flag = Flag()
+    onCall { [server] name in
+      guard name == call else { return }
+      server.hook.withLock { $0 = { _ in } }
+      #expect(throws: Never.self) { try interruption() }
+      flag.value = true
     }
-    return mark
+    return flag
+  }
+
+  private func onCall(_ action: @escaping @Sendable (String) throws -> Void) {
+    server.hook.withLock { $0 = action }
   }
 
   private func refuse(_ calls: Set<String>) {
-    server.hook.withLock {
-      $0 = { name in
-        guard calls.contains(name) else { return }
-        throw StorageError(
-          .unreachable, operation: "connect", reason: "the cable is out", remedy: "Plug it in.")
-      }
+    onCall { name in
+      guard calls.contains(name) else { return }
+      throw StorageError(
+        .unreachable, operation: "connect", reason: "the cable is out", remedy: "Plug it in.")
     }
   }
 
-  private func allow() { server.hook.withLock { $0 = { _ in } } }
+  private func allow() { onCall { _ in } }
 
   private func names(on machine: Machine) throws -> [String] { try machine.engine.keys().sorted() }
 
@@ -72,20 +64,13 @@ import Testing
     for key in ["a", "b", "c"] { try one.secrets().set("old", forKey: key) }
     let old = try names(on: one)
     let calls = Locked(0)
-    server.hook.withLock {
-      $0 = { [server] name in
-        guard name == "apply" else { return }
-        let call = calls.withLock { calls in
-          calls += 1
-          return calls
-        }
-        guard call == number else { return }
-        server.hook.withLock { $0 = { _ in } }
-        #expect(throws: Never.self) {
-          try two.secrets().set("new", forKey: "a")
-          try two.secrets().remove("b")
-          try two.secrets().set("new", forKey: "d")
-        }
+    onCall { [server] name in
+      guard name == "apply", calls.increment() == number else { return }
+      server.hook.withLock { $0 = { _ in } }
+      #expect(throws: Never.self) {
+        try two.secrets().set("new", forKey: "a")
+        try two.secrets().remove("b")
+        try two.secrets().set("new", forKey: "d")
       }
     }
     try one.secrets().protect(with: Machine.key)
@@ -102,39 +87,33 @@ import Testing
     let (one, two) = (try Machine(server), try Machine(server))
     for key in ["a", "b"] { try one.secrets().set("old", forKey: key) }
     let applied = Locked(0)
-    server.hook.withLock {
-      $0 = { name in
-        if name == "apply", applied.increment() > 1 { throw Failure() }
-      }
-    }
+    onCall { if $0 == "apply", applied.increment() > 1 { throw Failure() } }
     try two.secrets().protect(with: Machine.key)
     allow()
     #expect(try two.vault.currentSession()?.ring.nameKeyCount == 2)
     try one.secrets().set("new", forKey: "c")
-    let isDone = Locked(false)
-    server.hook.withLock {
-      $0 = { [server] name in
-        guard name == (setsAgain ? "keys" : "apply"), !isDone.withLock({ $0 }) else { return }
-        let hook = server.hook.withLock { $0 }
-        server.hook.withLock { $0 = { _ in } }
-        defer { server.hook.withLock { $0 = hook } }
-        #expect(throws: Never.self) {
-          if setsAgain {
-            try two.catchUp()
-            if try two.secrets().contains("a") { return }
-            try two.secrets().set("again", forKey: "a")
-          } else {
-            let session = try #require(try two.vault.currentSession())
-            for path in try session.storage.allEntries() { _ = try session.resealEntry(at: path) }
-          }
-          isDone.withLock { $0 = true }
+    let isDone = Flag()
+    onCall { [server] name in
+      guard name == (setsAgain ? "keys" : "apply"), !isDone.value else { return }
+      let hook = server.hook.withLock { $0 }
+      server.hook.withLock { $0 = { _ in } }
+      defer { server.hook.withLock { $0 = hook } }
+      #expect(throws: Never.self) {
+        if setsAgain {
+          try two.catchUp()
+          if try two.secrets().contains("a") { return }
+          try two.secrets().set("again", forKey: "a")
+        } else {
+          let session = try #require(try two.vault.currentSession())
+          for path in try session.storage.allEntries() { _ = try session.resealEntry(at: path) }
         }
+        isDone.value = true
       }
     }
     try one.secrets().removeAll()
     allow()
-    let isSetAgain = setsAgain && isDone.withLock { $0 }
-    #expect(setsAgain || isDone.withLock { $0 })
+    let isSetAgain = setsAgain && isDone.value
+    #expect(setsAgain || isDone.value)
     try expectWhole(isSetAgain ? ["a": "again"] : [:])
   }
 
@@ -203,20 +182,6 @@ import Testing
     #expect(try store.protection == .passphrase && machine.directory.names() == [])
   }
 
-  @Test func credentialsOpenTheVaultOnEachMachine() throws {
-    let directory = try TemporaryDirectory()
-    try directory.write(Array(repeating: 65, count: 40), to: "vault.key")
-    let environment = ["CREDENTIALS_DIRECTORY": directory.path]
-    func machine() throws -> Machine {
-      try Machine(server, keySources: SecureVault.KeySource.standard, environment: environment)
-    }
-    let one = try machine()
-    try one.secrets().set("1", forKey: "k")
-    #expect(try machine().secrets().get("k") == "1")
-    #expect(try one.secrets().protection == .credential("vault.key"))
-    #expect(try one.directory.names() == [])
-  }
-
   // MARK: Two machines at once
 
   @Test func theLoserOfACreationUsesTheWinnersVault() throws {
@@ -224,7 +189,7 @@ import Testing
     #expect(try one.secrets().get("a") == nil && two.secrets().get("a") == nil)
     let isDone = interrupt { try two.secrets().set("2", forKey: "b") }
     try one.secrets().set("1", forKey: "a")
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     try two.catchUp()
     #expect(try one.secrets().get("b") == "2" && two.secrets().get("a") == "1")
     try expectWhole(["a": "1", "b": "2"])
@@ -236,7 +201,7 @@ import Testing
     #expect(try two.secrets().get("a") == "1")
     let isDone = interrupt { try two.secrets().rotateKeys() }
     try one.secrets().set("2", forKey: "b")
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     #expect(try keyCount() == 1)
     try expectWhole(["a": "1", "b": "2"])
   }
@@ -260,15 +225,11 @@ import Testing
     try one.secrets().set("1", forKey: "b")
     #expect(try two.secrets().get("a") == "1")
     let calls = Locked(0)
-    server.hook.withLock {
-      $0 = { name in
-        guard name != "fill" else { return }
-        let call = calls.increment()
-        guard call == number else { return }
-        #expect(throws: Never.self) {
-          try two.secrets().set("2", forKey: "a")
-          try two.secrets().set("2", forKey: "c")
-        }
+    onCall { name in
+      guard name != "fill", calls.increment() == number else { return }
+      #expect(throws: Never.self) {
+        try two.secrets().set("2", forKey: "a")
+        try two.secrets().set("2", forKey: "c")
       }
     }
     try one.secrets().rotateKeys()
@@ -282,26 +243,20 @@ import Testing
     let machines = try (0..<3).map { _ in try Machine(server) }
     try machines[0].secrets().set("0", forKey: "first")
     let errors = Failures()
-    let group = DispatchGroup()
-    for thread in 0..<6 {
-      group.enter()
-      Thread.detachNewThread {
-        let store = machines[thread % 3].secrets()
-        do throws(StorageError) {
-          for number in 0..<40 {
-            try store.set("\(number)", forKey: "k\(thread)")
-            try store.set("\(thread)", forKey: "contended")
-            if number % 10 == thread { try store.rotateKeys() }
-            if number % 8 == thread { try store.remove("k\(thread)") }
-          }
-          try store.set("last", forKey: "k\(thread)")
-        } catch {
-          errors.append(error)
+    onThreads(6) { thread in
+      let store = machines[thread % 3].secrets()
+      do throws(StorageError) {
+        for number in 0..<40 {
+          try store.set("\(number)", forKey: "k\(thread)")
+          try store.set("\(thread)", forKey: "contended")
+          if number % 10 == thread { try store.rotateKeys() }
+          if number % 8 == thread { try store.remove("k\(thread)") }
         }
-        group.leave()
+        try store.set("last", forKey: "k\(thread)")
+      } catch {
+        errors.append(error)
       }
     }
-    group.wait()
     #expect(errors.all.isEmpty, "\(errors.all)")
     try machines[0].catchUp()
     try machines[0].secrets().rotateKeys()
@@ -360,7 +315,7 @@ import Testing
       outcome.withLock { $0 = stored }
     }
     expectFailure(.wrongPassphrase) { try state.replaceKey() }
-    guard isDone.isSet, case .stored = outcome.withLock({ $0 }) else {
+    guard isDone.value, case .stored = outcome.withLock({ $0 }) else {
       Issue.record("nothing was stored meanwhile")
       return
     }
@@ -376,7 +331,7 @@ import Testing
       Issue.record("stored under a key that is gone")
       return
     }
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     #expect(try state.two.secrets().get("b") == "2")
   }
 
@@ -387,7 +342,7 @@ import Testing
     let source = SecureVault.KeySource(.passphrase("new", logN: 10))
     // It asks for the current passphrase, which its user does not know.
     expectFailure(.wrongPassphrase) { try state.two.secrets().protect(with: source) }
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     #expect(try state.one.secrets().get("a") == "1")
     #expect(try state.two.secrets().protection == .closure("test"))
   }
@@ -402,7 +357,7 @@ import Testing
     #expect(try two.secrets().get("k") == "0")
     let isDone = interrupt { try two.secrets().set("2", forKey: "k", access: .userPresence) }
     try one.secrets().set("1", forKey: "k")
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     #expect(try one.secrets().entry("k")?.access == .userPresence)
     #expect(try one.secrets().get("k") == "1")
   }
@@ -416,7 +371,7 @@ import Testing
       #expect(isAdded)
     }
     #expect(try !one.secrets().add("1", forKey: "k"))
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     #expect(try one.secrets().get("k") == "2")
   }
 
@@ -426,7 +381,7 @@ import Testing
     #expect(try two.secrets().get("a") == "1")
     let isDone = interrupt { try two.secrets().eraseVault() }
     try one.secrets().set("2", forKey: "c")
-    #expect(isDone.isSet)
+    #expect(isDone.value)
     try expectWhole(["c": "2"])
     #expect(try names(on: one).count == 2)
   }
@@ -435,13 +390,13 @@ import Testing
     let machine = try Machine(server)
     for number in 0..<5 { try machine.secrets("many").set("1", forKey: "\(number)") }
     try machine.secrets().set("1", forKey: "k")
-    let counts = Locked<[Int]>([])
-    server.onApply.withLock { $0 = { count in counts.withLock { $0.append(count) } } }
+    let counts = Recorder<Int>()
+    server.onApply.withLock { $0 = { counts.append($0) } }
     try machine.secrets("many").removeAll()
-    #expect(counts.withLock { $0 } == [5])
+    #expect(counts.all == [5])
     #expect(try names(on: machine).count == 2)
     try machine.secrets().eraseVault()
-    #expect(server.isEmpty && counts.withLock { $0 } == [5])
+    #expect(server.isEmpty && counts.all == [5])
   }
 
   /// The first machine does not hear what the second one does: it knows of no vault, or has an
@@ -457,11 +412,8 @@ import Testing
     _ = try two.secrets().addRecovery()
     // An interrupted rotation leaves two keys.
     let count = Locked(0)
-    server.hook.withLock {
-      $0 = { name in
-        count.withLock { if name == "apply" { $0 += 1 } }
-        if count.withLock({ $0 }) > 1 { throw Failure() }
-      }
+    onCall { name in
+      if (name == "apply" ? count.increment() : count.withLock { $0 }) > 1 { throw Failure() }
     }
     #expect(throws: StorageError.self) { try two.secrets().rotateKeys() }
     allow()
@@ -685,10 +637,10 @@ import Testing
     #expect(try vault.isCurrent())
     let mirror = try #require(engine.mirror.withLock { $0.take() })
     let entries = try names(on: machine).map { StorageEngines.Entry(key: $0, data: Data("1".utf8)) }
-    let (hasBegun, isDone) = (ThreadGate(), Mark())
+    let (hasBegun, isDone) = (ThreadGate(), Flag())
     let hasEnded = startThread {
       hasBegun.open()
-      while !isDone.isSet {
+      while !isDone.value {
         mirror.apply(entries)
         mirror.replaceAll(with: [])
       }
@@ -707,7 +659,7 @@ import Testing
         if error.code == .damaged { damageCount += 1 }
       }
     }
-    isDone.set()
+    isDone.value = true
     hasEnded.wait()
     #expect(createdCount > 0 && createdCount < count && damageCount == 0)
   }
@@ -751,23 +703,9 @@ import Testing
   // MARK: The backing
 
   @Test func theBackingIsAskedOnce() throws {
-    final class Backing: VaultBacking {
-      let engine: ServerEngine
-      let apps = Locked<[String]>([])
-
-      init(_ engine: ServerEngine) { self.engine = engine }
-
-      func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
-      func suites(app: String) -> [Defaults.Suite] { [] }
-      func vaultStorage(
-        app: String, report: @escaping @Sendable (StorageError) -> Void
-      ) -> any VaultStorage {
-        apps.withLock { $0.append(app) }
-        return SharedVault(engine, app: app, report: report)
-      }
-    }
     let directory = try TemporaryDirectory()
-    let backing = Backing(ServerEngine(server))
+    let apps = Recorder<String>()
+    let backing = VaultEngine(ServerEngine(server)) { apps.append($0) }
     let scope = StorageScope(
       finder: DirectoryFinder(app: "shop", chosen: .init(data: directory.url)), backing: backing,
       vaultOptions: VaultOptions(sources: [Machine.key]), handler: { _ in })
@@ -775,7 +713,7 @@ import Testing
     for service in ["a", "b"] as [SecureVault.Service] {
       try scope.vault(service).set("1", forKey: "k")
     }
-    #expect(backing.apps.withLock { $0 } == ["shop"])
+    #expect(apps.all == ["shop"])
     #expect(try scope.vault("a").vault.services() == ["a", "b"])
     #expect(try directory.names() == [])
   }

@@ -7,18 +7,20 @@ import Testing
 
 /// How all processes of an app follow the decision of one, after a server has lost its settings.
 @Suite(.server, .threadPerTest) struct AdoptionTests {
+  private let server: TestServer
+
+  init() throws { server = try TestServer() }
+
   /// Clients that know the same table, which the server then loses.
-  private func clientsOfALostTable(_ server: TestServer, _ count: Int = 2) throws -> [TestClient] {
+  private func clientsOfALostTable(
+    _ count: Int = 2, on server: TestServer? = nil
+  ) throws -> [TestClient] {
+    let server = server ?? self.server
     let clients = (0..<count).map { _ in TestClient(server) }
     try clients[0].set("a", "1")
     for client in clients { #expect(try client.all() == ["a": "1"]) }
     try server.command("FLUSHALL")
     return clients
-  }
-
-  /// A process on another machine, which knows nothing.
-  private func stranger(_ server: TestServer) -> TestClient {
-    TestClient(server, copies: DiskCache.Name(UUID().uuidString))
   }
 
   /// What a client has reported about losses. It may have reported the loss itself, too, on another
@@ -40,10 +42,10 @@ import Testing
 
   /// Also for a process that has not noticed the loss.
   @Test(arguments: [false, true]) func emptyServerIsAdoptedByAll(_ isNoticed: Bool) throws {
-    let server = try TestServer()
-    let clients = try clientsOfALostTable(server, 3)
+    let clients = try clientsOfALostTable(3)
     if isNoticed {
       for client in clients { expectFailure(.notFound) { try client.set("a", "2") } }
+      #expect(try clients[1].get("a") == "1" && server.command("KEYS", "*") == .array([]))
     }
     #expect(try clients[0].table.adopt())
     #expect(try clients[0].all() == [:])
@@ -57,14 +59,13 @@ import Testing
     #expect(try !clients[1].table.adopt() && !clients[1].table.push())
     #expect(clients[0].faults.allSatisfy { $0.code == .notFound })
     // A process that starts now knows nothing of it.
-    let new = stranger(server)
+    let new = server.stranger()
     #expect(try new.all() == ["b": "2"] && new.faults.isEmpty)
   }
 
   @Test func settingsOfANewProcessAreAdoptedByAll() throws {
-    let server = try TestServer()
-    let clients = try clientsOfALostTable(server)
-    let new = stranger(server)
+    let clients = try clientsOfALostTable()
+    let new = server.stranger()
     try new.set("b", "2")
     #expect(try new.all() == ["b": "2"])
     for client in clients {
@@ -83,8 +84,7 @@ import Testing
 
   /// A write finds the adoption out, if it comes before the message.
   @Test func writeAfterTheAdoptionSucceeds() throws {
-    let server = try TestServer()
-    let clients = try clientsOfALostTable(server)
+    let clients = try clientsOfALostTable()
     #expect(try clients[0].table.adopt())
     try clients[1].set("b", "2")
     #expect(try clients[1].all() == ["b": "2"])
@@ -94,7 +94,6 @@ import Testing
 
   /// It had no connection when the others decided.
   @Test func processThatWasAwayFollowsLater() throws {
-    let server = try TestServer()
     let front = try Forwarder(to: server.socketPath)
     defer { front.end() }
     let away = TestClient(server) { $0 = front.address }
@@ -116,19 +115,12 @@ import Testing
 
   /// The copy of the first process is of the table that was given up.
   @Test func processThatStartsLaterReportsItOnce() throws {
-    let server = try TestServer()
-    let machine = DiskCache.Name(UUID().uuidString)
-    let first = TestClient(server, copies: machine)
+    let machine = DiskCache.named(DiskCache.Name(UUID().uuidString))
+    let first = TestClient(server, cache: machine)
     try first.set("a", "1")
     #expect(try first.all() == ["a": "1"])
-    let cache = DiskCache.named(machine)
-    let key = "\(first.server.address) keepsake:{app:suite}:v"
-    func copiedID() -> String? {
-      let copy = (try? cache.get(key)).flatMap { Array($0) }
-      return copy.flatMap { TableMessage($0) }?.id
-    }
-    waitUntil("no copy was written") { copiedID() != nil }
-    let id = copiedID()
+    waitUntil("no copy was written") { first.copy != nil }
+    let id = first.copy?.id
     // The first process ends; another one decides, and has its copy elsewhere.
     let other = TestClient(server)
     #expect(try other.all() == ["a": "1"])
@@ -136,36 +128,30 @@ import Testing
     first.server.link.close()
     #expect(try other.table.adopt())
     try other.set("b", "2")
-    let second = TestClient(server, copies: machine)
+    let second = TestClient(server, cache: machine)
     #expect(try second.all() == ["b": "2"])
     expectReplacement(second)
-    waitUntil("no copy was written") { copiedID() != id }
-    let third = TestClient(server, copies: machine)
+    waitUntil("no copy was written") { first.copy?.id != id }
+    let third = TestClient(server, cache: machine)
     #expect(try third.all() == ["b": "2"] && third.faults.isEmpty)
   }
 
   @Test func processThatKnowsAThirdTableRefuses() throws {
-    let server = try TestServer()
-    let third = stranger(server)
+    let third = server.stranger()
     try third.set("x", "9")
     #expect(try third.all() == ["x": "9"])
     try server.command("FLUSHALL")
     expectFailure(.notFound) { try third.set("x", "8") }
-    let clients = (0..<2).map { _ in stranger(server) }
+    let clients = (0..<2).map { _ in server.stranger() }
     try clients[0].set("a", "1")
     for client in clients { #expect(try client.all() == ["a": "1"]) }
     try server.command("FLUSHALL")
     #expect(try clients[0].table.adopt())
     try clients[0].set("b", "2")
     clients[1].expectEventually("b", "2")
-    waitUntil("the other table was not noticed") {
-      do {
-        try third.set("x", "8")
-        Issue.record("a change was made to a table that is not known")
-        return true
-      } catch {
-        return (error as? StorageError)?.reason?.contains("has other settings") == true
-      }
+    waitForFailure(.notFound, reason: "has other settings") {
+      try third.set("x", "8")
+      Issue.record("a change was made to a table that is not known")
     }
     #expect(try third.all() == ["x": "9"])
     // Its own decision makes no difference to the others.
@@ -173,14 +159,13 @@ import Testing
     #expect(try third.all() == ["b": "2"])
     try third.set("c", "3")
     for client in clients { client.expectEventually("c", "3") }
-    #expect(try replacedTables(server).count == 2)
+    #expect(try replacedTables().count == 2)
   }
 
   /// Those that use what is on the server follow the push, too.
   @Test func pushReplacesOtherSettingsForAll() throws {
-    let server = try TestServer()
-    let clients = try clientsOfALostTable(server)
-    let new = (0..<2).map { _ in stranger(server) }
+    let clients = try clientsOfALostTable()
+    let new = (0..<2).map { _ in server.stranger() }
     try new[0].set("b", "2")
     for client in new { #expect(try client.all() == ["b": "2"]) }
     #expect(try clients[0].table.push())
@@ -198,24 +183,22 @@ import Testing
 
   /// Otherwise each process would undo the decision of the others.
   @Test func settingsThatWereGivenUpAreNotPushed() throws {
-    let server = try TestServer()
-    let machine = DiskCache.Name(UUID().uuidString)
-    let old = TestClient(server, copies: machine)
-    let client = try clientsOfALostTable(server, 1)[0]
+    let machine = DiskCache.named(DiskCache.Name(UUID().uuidString))
+    let old = TestClient(server, cache: machine)
+    let client = try clientsOfALostTable(1)[0]
     #expect(try client.table.adopt())
     try client.set("b", "2")
-    let id = try #require(try replacedTables(server).first)
+    let id = try #require(try replacedTables().first)
     let copy = TableMessage.bytes(
       id: id, version: 1, name: "c",
       TableChanges([StorageEngines.Entry(key: "a", data: Data("1".utf8))], removesAll: true))
-    try DiskCache.named(machine).set(
-      Data(copy), forKey: "\(old.server.address) keepsake:{app:suite}:v")
+    try machine.set(Data(copy), forKey: old.copyKey)
     expectFailure(.misuse, reason: "given up") { _ = try old.table.push() }
     #expect(try server.values() == ["b": "2"] && old.all() == ["b": "2"])
   }
 
   /// The identities of the tables that were given up for the server's.
-  private func replacedTables(_ server: TestServer) throws -> [String] {
+  private func replacedTables() throws -> [String] {
     guard case .array(let names) = try server.command("HKEYS", "keepsake:{app:suite}:s")
     else { return [] }
     return names.compactMap(\.text).filter { $0.hasPrefix("r") }.map { String($0.dropFirst()) }
@@ -225,7 +208,7 @@ import Testing
   @Test func decisionsAtTheSameTime() throws {
     for round in 0..<Coverage.count(sample: 6, complete: 30) {
       let server = try TestServer()
-      let clients = try clientsOfALostTable(server, 4)
+      let clients = try clientsOfALostTable(4, on: server)
       let failures = Recorder<String>()
       onThreads(4) { thread in
         do {
@@ -255,17 +238,13 @@ import Testing
   /// Nothing is changed, and the process keeps what it knows.
   @Test(arguments: ["publish", "hset", "full", "format"])
   func refusedAdoptionChangesNothing(_ reason: String) throws {
-    let server = try TestServer()
     try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
-    let client = TestClient(server) {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    let client = TestClient(server) { $0.logIn(as: "ann", "pw") }
     try client.set("a", "1")
     #expect(try client.all() == ["a": "1"])
     try server.command("FLUSHALL")
     if reason == "format" {
-      try stranger(server).set("b", "2")
+      try server.stranger().set("b", "2")
       try server.command("HSET", "keepsake:{app:suite}:s", "format", "2")
     } else if reason == "full" {
       try server.command("CONFIG", "SET", "maxmemory", "1")

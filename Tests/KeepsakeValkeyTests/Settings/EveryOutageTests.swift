@@ -35,19 +35,17 @@ import Testing
     client.expectEventually("kept", "1")
 
     let (isDone, reads, bad) = (Flag(), Recorder<Int>(), Recorder<String>())
-    let done = DispatchSemaphore(value: 0)
-    Thread.detachNewThread {
+    let hasEnded = startThread {
       var count = 0
       while !isDone.value {
         let value = Result { try client.get("kept") }
         if case .success("1") = value { count += 1 } else { bad.append("\(value)") }
       }
       reads.append(count)
-      done.signal()
     }
     defer {
       isDone.value = true
-      done.wait()
+      hasEnded.wait()
     }
 
     try server.begin()
@@ -96,8 +94,7 @@ import Testing
     let delay = ContinuousClock.now - end
     reader.expectEventually("n", "-1")
     isDone.value = true
-    done.wait()
-    done.signal()
+    hasEnded.wait()
     #expect(bad.count == 0, "\(bad.all.prefix(3))")
     print(
       "proof: outage, \(outage.rawValue): \(latency.description), writes again after",
@@ -140,20 +137,24 @@ import Testing
     .disabled(
       if: ProcessInfo.processInfo.environment["KEEPSAKE_SANITIZER"] != nil,
       "a sanitizer takes memory of its own"),
-    arguments: [Outage.full, .password, .emptied, .newerFormat])
-  func refusedWritesTakeNoMemory(_ outage: Outage) throws {
+    arguments: [
+      Outage.killedWithoutLog, .frozen, .full, .password, .emptied, .newerFormat,
+    ])
+  func failingWritesTakeNoMemory(_ outage: Outage) throws {
     let server = try OutageServer(outage, state: "keepsake:{shop:standard}:s")
-    let count = Coverage.count(sample: 5_000, complete: 20_000)
-    let peer = try server.server.startPeer(["outage", "\(count)"])
-    func lines() -> [String] { server.server.peerOutput().filter { !$0.hasPrefix("report ") } }
-    waitUntil("the process has not started") { lines().contains("ready") }
-    try server.begin()
-    waitUntil("the writes have not ended") { lines().contains { $0.hasPrefix("grown ") } }
-    try server.end()
-    waitUntil("the process does not write again") { lines().last == "end" }
-    let growth = lines().first { $0.hasPrefix("grown ") }.flatMap { Int($0.dropFirst(6)) } ?? .max
-    #expect(growth < 400 * count / 1024, "\(lines())")
+    // Those that ask no server are quick.
+    let isQuick = [.killedWithoutLog, .frozen].contains(outage)
+    let count = isQuick ? 100_000 : Coverage.count(sample: 5_000, complete: 20_000)
+    let lines = try server.server.runPeer(
+      ["outage", "\(count)"], timeout: outage == .frozen ? "300ms" : "60s"
+    ) { _, output in
+      waitUntil("the process has not started") { output().contains("ready\n") }
+      try server.begin()
+      waitUntil("the writes have not ended") { output().contains("grown ") }
+      try server.end()
+    }
+    let growth = lines.first { $0.hasPrefix("grown ") }.flatMap { Int($0.dropFirst(6)) } ?? .max
+    #expect(growth < min(8 << 10, 400 * count / 1024), "\(lines)")
     print("proof: outage, \(outage.rawValue): \(count) failing writes took \(growth) KiB of memory")
-    withExtendedLifetime(peer) {}
   }
 }

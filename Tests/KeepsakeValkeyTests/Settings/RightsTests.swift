@@ -28,7 +28,7 @@ import Testing
       rights.removeAll { $0 == "+waitaof" }
     }
     #expect(try server.command(["ACL", "SETUSER", "shop"] + rights + more).text == "OK")
-    return "unix://shop:tuna@\(server.socketPath)?db=1&timeout=60s&connect-timeout=60s"
+    return server.url(login: "shop:tuna") + "&db=1"
   }
 
   @Test func documentedRightsAreEnough() throws {
@@ -62,6 +62,21 @@ import Testing
     // Other keys and other channels are out of reach.
     let other = try #require(backing.engine(for: "prices", app: "other"))
     expectFailure(.accessDenied) { try other.set(Data("1".utf8), forKey: "a") }
+  }
+
+  @Test func documentedRightsAreEnoughForCaches() async throws {
+    let server = try TestServer()
+    let address = try ServerAddress(try makeUser(on: server))
+    let other = try CacheMachine(server, app: app) { $0.database = address.database }.cache()
+    let machine = try CacheMachine(server, app: app) { $0 = address }
+    let cache = machine.cache()
+    try cache.set("a", forKey: "k", expiry: .idle(.hours(1)))
+    #expect(try cache.model("k") == "a" && other.model("k") == "a")
+    try cache.remove("k")
+    try cache.removeAll()
+    #expect(try await cache.fetch("k") { "b" } == "b")
+    #expect(try other.model("k") == "b")
+    #expect(machine.faults.isEmpty, "\(machine.faults)")
   }
 
   @Test func documentedRightsAreEnoughForTheDoctor() throws {

@@ -17,7 +17,6 @@ import Testing
   func waitForReplicasIsBounded(_ timeout: Duration, _ milliseconds: String) throws {
     let waits = Recorder<[String]>()
     let fake = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       while let words = connection.command() {
         if words.first == "WAIT" { waits.append(words) }
         connection.send(":1\r\n")
@@ -34,7 +33,6 @@ import Testing
   @Test func callsWaitBehindAConfirmation() throws {
     let isWaiting = Flag()
     let fake = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       while let words = connection.command() {
         guard words[0] == "WAIT" else {
           connection.send(":1\r\n")
@@ -72,7 +70,7 @@ import Testing
   /// the wait for replicas would be longer.
   @Test func silentServerIsNoticedBeforeTheReplicasAreDue() throws {
     let (isSilent, isSent) = (Flag(), Flag())
-    let fake = try FakeServer { connection, _ in
+    let fake = try FakeServer(greets: false) { connection, _ in
       while let words = connection.command() {
         if !isSilent.value { connection.send("+OK\r\n") }
         if words[0] == "WAIT" { isSent.value = true }
@@ -112,7 +110,6 @@ import Testing
   @Test func tooLargeSnapshotIsNotAskedForAtOnce() throws {
     let pingCounts = Recorder<Int>()
     let fake = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
       var pingCount = 0
       while let words = connection.command() {
         switch words[0] {
@@ -131,9 +128,7 @@ import Testing
       }
     }
     defer { withExtendedLifetime(fake) {} }
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
+    var options = LinkOptions.quick
     options.maximumReplySize = 500
     options.keepAlive = .milliseconds(10)
     let table = SettingsTable(
@@ -151,10 +146,7 @@ import Testing
 
   /// A server whose search never comes to its end.
   @Test func endlessSearchTimesOut() throws {
-    let fake = try FakeServer { connection, _ in
-      guard connection.greet() else { return }
-      while connection.command() != nil { connection.send("*2\r\n$1\r\n7\r\n*0\r\n") }
-    }
+    let fake = try FakeServer { connection, _ in connection.answer("*2\r\n$1\r\n7\r\n*0\r\n") }
     defer { withExtendedLifetime(fake) {} }
     let backing = ValkeyBacking(Server(fake.address))
     expectFailure(.timedOut, reason: "did not finish the search") {

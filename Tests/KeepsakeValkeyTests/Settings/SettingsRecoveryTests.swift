@@ -131,42 +131,6 @@ import Testing
     two.expectEventually("a", "3")
     #expect(one.faults.isEmpty && two.faults.isEmpty)
   }
-
-  // MARK: Memory
-
-  /// Changes that fail leave nothing behind; the source of the process is Tests/ValkeyPeer.
-  @Test(arguments: ["kill", "freeze"]) func failingWritesTakeNoMemory(_ kind: String) throws {
-    let server = try TestServer()
-    let directory = server.directory.path
-    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let output = directory + "/peer.out"
-    let timeout = kind == "kill" ? "60s" : "300ms"
-    let url = "unix:\(server.socketPath)?timeout=\(timeout)&connect-timeout=\(timeout)"
-    // The address sanitizer keeps freed memory for a while, which would count.
-    let line =
-      "ASAN_OPTIONS=\"$ASAN_OPTIONS:quarantine_size_mb=0:thread_local_quarantine_size_kb=0\""
-      + " '\(peer)' outage '\(url)' '\(directory)' 100000"
-    @Sendable func lines() -> [String] {
-      let text = (try? String(contentsOfFile: output, encoding: .utf8)) ?? ""
-      return text.split(separator: "\n").map(String.init)
-    }
-    onThreads(2) { thread in
-      if thread == 0 {
-        let status = system("\(line) >'\(output)' 2>&1")
-        #expect(status == 0)
-        return
-      }
-      waitUntil("the process has not started") { lines().contains("ready") }
-      if kind == "kill" { server.kill() } else { server.freeze() }
-      waitUntil("the writes have not ended") { lines().contains { $0.hasPrefix("grown ") } }
-      if kind == "kill" { try? server.start() } else { server.unfreeze() }
-    }
-    let growth = lines().first { $0.hasPrefix("grown ") }.flatMap { Int($0.dropFirst(6)) } ?? .max
-    #expect(growth < 8 << 10, "\(lines())")
-    // A server that was restarted has lost the settings. The report of that comes from another
-    // thread, and may come after this line.
-    #expect(lines().contains("end"), "\(lines())")
-  }
 }
 
 extension TestServer {

@@ -10,6 +10,9 @@ import Testing
 @Suite(.server, .threadPerTest) struct SettingsTableTests {
   /// As a server is set up that keeps settings.
   private static let durable = ["--appendonly", "yes"]
+  private let server: TestServer
+
+  init() throws { server = try TestServer() }
 
   @Test func conformsWithTwoOpeners() async throws {
     let server = try TestServer(Self.durable)
@@ -22,28 +25,7 @@ import Testing
     #expect(one.faults.isEmpty && two.faults.isEmpty)
   }
 
-  /// The server is asked neither for values nor for keys.
-  @Test func readsAskNothing() throws {
-    let client = TestClient(try TestServer())
-    try client.set("a", "1")
-    #expect(try client.get("a") == "1")
-    let statistics = { try client.testServer.command("INFO", "commandstats").text ?? "" }
-    let before = try statistics()
-    for _ in 0..<100 {
-      #expect(try client.get("a") == "1")
-      #expect(try client.get("missing") == nil)
-      #expect(try client.mirror.keys() == ["a"])
-    }
-    let names = ["hget:", "hkeys:", "evalsha:"]
-    func calls(_ text: String) -> [String] {
-      text.split(separator: "\r\n").map(String.init)
-        .filter { line in names.contains { line.hasPrefix("cmdstat_" + $0) } }
-    }
-    #expect(calls(before) == calls(try statistics()))
-  }
-
   @Test func everyChangeIsSeenByTheOtherProcess() throws {
-    let server = try TestServer()
     let (one, two) = (TestClient(server), TestClient(server))
     #expect(try one.all() == [:] && two.all() == [:])
     try one.set("a", "1")
@@ -66,7 +48,6 @@ import Testing
 
   /// Such a change is not published, so the other process reads the table again.
   @Test func largeChangeIsSeen() throws {
-    let server = try TestServer()
     let (one, two) = (TestClient(server), TestClient(server))
     #expect(try two.all() == [:])
     try one.set("before", "1")
@@ -82,7 +63,6 @@ import Testing
   }
 
   @Test func unusualNamesAreKept() throws {
-    let server = try TestServer()
     for suite in [
       "a:b}", "{", "%", "\u{0}", "größe", "gro\u{308}ße", String(repeating: "k", count: 900),
     ] {
@@ -96,7 +76,6 @@ import Testing
 
   /// Messages are small compared to what the server may keep for a process that is not reading.
   @Test func changesOfManyThreadsAreInOneOrder() throws {
-    let server = try TestServer()
     let clients = (0..<3).map { _ in TestClient(server) }
     for client in clients { #expect(try client.all() == [:]) }
     let failures = Recorder<String>()
@@ -149,14 +128,18 @@ import Testing
       waitUntil("the model did not arrive") {
         (try? two.model("model", type: Model.self)?.name) == "Bea"
       }
-      let suites = try one.keys().sorted()
-      #expect(suites == ["b", "c", "model", "size"])
+      @Default("volume", suite: "one") var volume = 5
+      Defaults.set(7, forKey: "volume", suite: "two")
+      waitUntil("the change did not arrive") { volume == 7 }
+      volume = 8
+      waitUntil("the change did not arrive") { (try? two.get("volume")) == 8 }
+      let keys = try one.keys().sorted()
+      #expect(keys == ["b", "c", "model", "size", "volume"])
       try two.synchronize()
     }
   }
 
   @Test func changesOfOthersAreAnnounced() async throws {
-    let server = try TestServer()
     let (a, b) = (TestClient(server), TestClient(server))
     try await StorageSystem.withTemporary(engines: ["one": a.table, "two": b.table]) {
       var numbers: [Int] = []
@@ -171,27 +154,9 @@ import Testing
     }
   }
 
-  private struct Settings: Sendable {
-    @Default("volume", suite: "one") var volume = 5
-  }
-
-  @Test func wrappedPropertyIsShared() async throws {
-    let server = try TestServer()
-    let (a, b) = (TestClient(server), TestClient(server))
-    try await StorageSystem.withTemporary(engines: ["one": a.table, "two": b.table]) {
-      let settings = Settings()
-      #expect(settings.volume == 5)
-      Defaults.set(7, forKey: "volume", suite: "two")
-      waitUntil("the change did not arrive") { settings.volume == 7 }
-      settings.volume = 8
-      waitUntil("the change did not arrive") { Defaults.int("volume", suite: "two") == 8 }
-    }
-  }
-
   // MARK: What the server refuses
 
   @Test func fullServerKeepsTheOldValue() throws {
-    let server = try TestServer()
     let (one, two) = (TestClient(server), TestClient(server))
     try one.set("a", "1")
     #expect(try one.get("a") == "1" && two.get("a") == "1")
@@ -234,26 +199,18 @@ import Testing
   }
 
   @Test func serverThatRefusesInformationIsUsed() throws {
-    let server = try TestServer()
     try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-info")
-    let client = TestClient(server) {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    let client = TestClient(server) { $0.logIn(as: "ann", "pw") }
     try client.set("a", "1")
     #expect(try client.get("a") == "1")
   }
 
   /// The change is not made, because other processes would not hear of it.
   @Test func userWhoMayNotPublishChangesNothing() throws {
-    let server = try TestServer()
     let writer = TestClient(server)
     for isNew in [true, false] {
       try server.command("ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "+@all")
-      let client = TestClient(server) {
-        $0.user = "ann"
-        $0.password = "pw"
-      }
+      let client = TestClient(server) { $0.logIn(as: "ann", "pw") }
       expectFailure(.accessDenied) { try client.set("a", "2") }
       expectFailure(.accessDenied) { _ = try client.get("a") }
       if isNew {
@@ -269,15 +226,11 @@ import Testing
   /// Every right that a change needs is checked before anything is changed.
   @Test(arguments: ["hset", "hdel", "hincrby", "publish", "hkeys", "hget"])
   func userWithoutARightChangesNothing(_ right: String) throws {
-    let server = try TestServer()
     let owner = TestClient(server)
     try owner.set("a", "1")
     #expect(try owner.all() == ["a": "1"])
     try server.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-\(right)")
-    let client = TestClient(server) {
-      $0.user = "ann"
-      $0.password = "pw"
-    }
+    let client = TestClient(server) { $0.logIn(as: "ann", "pw") }
     let calls: [(String, () throws -> Void)] = [
       ("set", { try client.set("a", "2") }), ("remove", { try client.set("a", nil) }),
       ("removeAll", { try client.table.removeAll() }),
@@ -300,7 +253,6 @@ import Testing
 
   /// The channels of a server belong to all of its databases.
   @Test func databasesHaveNothingInCommon() throws {
-    let server = try TestServer()
     let (zero, one) = (TestClient(server), TestClient(server) { $0.database = 1 })
     #expect(try zero.all() == [:] && one.all() == [:])
     try one.set("a", "1")
@@ -315,7 +267,7 @@ import Testing
   }
 
   @Test func tooManyValuesAreRefused() throws {
-    let client = TestClient(try TestServer(), maximumByteCount: 80_000)
+    let client = TestClient(server, maximumByteCount: 80_000)
     #expect(try client.all() == [:])
     let text = "\"" + String(repeating: "x", count: 10_000) + "\""
     for number in 1...7 { try client.set("\(number)", text) }
@@ -329,9 +281,8 @@ import Testing
   /// Numbers that only a faulty or hostile server has.
   @Test(arguments: ["9223372036854775807", "9007199254740994", "-1", "1e300", "x"])
   func impossibleVersionIsRefused(_ version: String) throws {
-    let server = try TestServer()
     let old = TestClient(server)
-    let new = TestClient(server, copies: DiskCache.Name(UUID().uuidString))
+    let new = server.stranger()
     try old.set("a", "1")
     #expect(try old.get("a") == "1")
     try server.command("HSET", "keepsake:{app:suite}:s", "n", version)
@@ -345,9 +296,8 @@ import Testing
   }
 
   @Test func newerFormatIsRefused() throws {
-    let server = try TestServer()
     let old = TestClient(server)
-    let new = TestClient(server, copies: DiskCache.Name(UUID().uuidString))
+    let new = server.stranger()
     try old.set("a", "1")
     #expect(try old.get("a") == "1")
     try server.command("HSET", "keepsake:{app:suite}:s", "format", "2")
@@ -361,25 +311,12 @@ import Testing
   }
 
   @Test func keyOfAnotherProgramIsRefused() throws {
-    let server = try TestServer()
     try server.command("SET", "keepsake:{app:suite}:v", "secret")
     let client = TestClient(server)
     expectFailure(.engineFailed, reason: "WRONGTYPE") { try client.set("a", "1") }
     expectFailure(.engineFailed, reason: "WRONGTYPE") { _ = try client.get("a") }
     #expect(try server.command("EXISTS", "keepsake:{app:suite}:s") == .integer(0))
     #expect(try server.command("GET", "keepsake:{app:suite}:v").text == "secret")
-  }
-
-  /// The change was made, and this says so.
-  @Test func missingReplicaIsReported() throws {
-    let confirmation = ValkeyBacking.Confirmation.replicas(1, timeout: .milliseconds(20))
-    let client = TestClient(try TestServer(), confirm: confirmation)
-    #expect(try client.all() == [:])
-    expectFailure(.outcomeUnknown, reason: "fewer than 1 replicas") { try client.set("a", "1") }
-    #expect(try client.get("a") == "1")
-    #expect(try client.table.data(forKey: "a") == Data("1".utf8))
-    // Nothing was changed, so nothing has to be confirmed.
-    #expect(try !client.table.replace(nil, with: Data("2".utf8), forKey: "a"))
   }
 
   @Test func synchronizesIfTheServerKeepsItsData() throws {

@@ -36,31 +36,15 @@ import Testing
     #expect(try one.all() == [:] && one.faults.isEmpty && two.faults.isEmpty)
   }
 
-  /// What two openers do while their server is killed and started again.
-  @Test func serverWithTLSIsUsedAgain() throws {
-    let server = try TLSServer(hosts: Self.hosts, ["--appendonly", "yes"])
-    let address = try server.address("valkeys://127.0.0.1:\(server.port)")
-    let (one, two) = (
-      TestClient(server.server) { $0 = address }, TestClient(server.server) { $0 = address }
-    )
-    try one.set("a", "1")
-    #expect(try one.get("a") == "1" && two.get("a") == "1")
-    server.server.kill()
-    waitUntil("the loss was not noticed") { (try? one.set("a", "2")) == nil }
-    #expect(try one.get("a") == "1" && two.get("a") == "1")
-    try server.server.start()
-    one.setEventually("a", "3")
-    two.expectEventually("a", "3")
-  }
-
   // MARK: What is refused
 
   /// Expects reads and writes to fail, with an error that names neither user nor password.
-  private func expectRefusal(_ address: ServerAddress, _ server: TLSServer, _ reason: String) {
+  private func expectRefusal(
+    _ address: ServerAddress, _ server: TLSServer, _ reason: String, remedy: String = "?ca="
+  ) {
     let client = TestClient(server.server) {
       $0 = address
-      $0.user = "zelda"
-      $0.password = "swordfish"
+      $0.logIn(as: "zelda", "swordfish")
     }
     func check(_ body: () throws -> Void) {
       do {
@@ -71,6 +55,7 @@ import Testing
         let failure = error as? StorageError
         #expect(failure?.code == .accessDenied)
         #expect(failure?.reason?.contains(reason) == true, "\(text)")
+        #expect(failure?.remedy.contains(remedy) == true)
         #expect(!text.contains("swordfish") && !text.contains("zelda"))
       }
     }
@@ -98,42 +83,9 @@ import Testing
       let statistics = try server.server.command("INFO", "commandstats").text ?? ""
       #expect(!statistics.contains("cmdstat_auth") && statistics.contains("cmdstat_ping"))
     }
-    expectRefusal(try server.address(url), server, "refused the user or the password")
+    expectRefusal(
+      try server.address(url), server, "refused the user or the password",
+      remedy: "the user and the password")
     #expect(try server.server.command("KEYS", "*") == .array([]))
-  }
-
-  /// A password that was changed on the server.
-  @Test func readsGoOnWhenTheLoginIsRefused() throws {
-    let server = try TestServer()
-    let client = TestClient(server) { $0.password = "swordfish" }
-    let administrator = server.link()
-    try administrator.setPassword("swordfish")
-    client.setEventually("a", "1")
-    #expect(try client.get("a") == "1")
-    try administrator.setPassword("tuna")
-    _ = try administrator.perform(Command("CLIENT", "KILL", "TYPE", "normal"))
-    _ = try administrator.perform(Command("CLIENT", "KILL", "TYPE", "pubsub"))
-    waitUntil("the login was not refused") {
-      do {
-        try client.set("a", "2")
-        return false
-      } catch {
-        #expect(!"\(error)".contains("swordfish") && !"\(error)".contains("tuna"))
-        return (error as? StorageError)?.code == .accessDenied
-      }
-    }
-    #expect(try client.get("a") == "1")
-    try administrator.setPassword("swordfish")
-    client.setEventually("a", "3")
-    #expect(try client.get("a") == "3")
-    // An outage of more than a second is reported.
-    #expect(client.faults.allSatisfy { $0.code == .accessDenied })
-  }
-}
-
-extension Link {
-  /// Changes the password of the server; this connection stays logged in.
-  fileprivate func setPassword(_ password: String) throws {
-    _ = try perform(Command("CONFIG", "SET", "requirepass", password))
   }
 }

@@ -84,27 +84,4 @@ import Testing
     #expect(TableMessage(Array("id 1 m n 1:".utf8) + [0xFF, UInt8(ascii: "-")]) == nil)
     #expect(TableMessage([0xFF] + Array(" 1 m n ".utf8)) == nil)
   }
-
-  /// Whatever arrives, there is no trap.
-  @Test func noiseIsRead() {
-    var random = SystemRandomNumberGenerator()
-    let alphabet = Array("0123456789:+-!? a".utf8) + [0, 255]
-    for changes in examples {
-      let bytes = TableMessage.bytes(id: "id", version: 12, name: "n", changes)
-      for _ in 0..<2_000 {
-        var copy = bytes
-        for _ in 0..<Int.random(in: 1...4, using: &random) {
-          copy[Int.random(in: 0..<copy.count, using: &random)] =
-            alphabet.randomElement(using: &random) ?? 0
-        }
-        _ = TableMessage(copy)
-      }
-    }
-    for _ in 0..<10_000 {
-      let count = Int.random(in: 0..<40, using: &random)
-      let noise = (0..<count).map { _ in alphabet.randomElement(using: &random) ?? 0 }
-      _ = TableMessage(Array("id 1 m n ".utf8) + noise)
-      _ = TableMessage(noise)
-    }
-  }
 }

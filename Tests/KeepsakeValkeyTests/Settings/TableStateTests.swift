@@ -251,15 +251,6 @@ import Testing
 
   // MARK: Losses
 
-  @Test func versionThatWentBackIsReported() throws {
-    let follower = Self.follower(20)
-    follower.lose(unreachable)
-    let load = follower.beginReceiving() ?? 0
-    let next = follower.finishLoading(load, Self.snapshot(17, ["a": "0"]))
-    #expect(next.report?.code == .damaged && next.report?.reason?.contains("last 3") == true)
-    #expect(follower.values == ["a": "0"] && follower.state.phase == .current)
-  }
-
   /// The version of an own change tells it, too: once, although two threads and the snapshot do.
   @Test(arguments: [false, true]) func ownChangeOfAnOldVersionIsALoss(_ isApart: Bool) {
     let follower = Self.follower(20)
@@ -323,17 +314,6 @@ import Testing
 
   private static let adoption = TableMessage(Array("other 3  c3 *".utf8))
 
-  @Test func adoptionEndsAConflict() {
-    let other = Self.snapshot(3, ["b": "2"], id: "other")
-    _ = follower.finishLoading(follower.beginLoading() ?? 0, other)
-    #expect(follower.state.conflict != nil)
-    let load = follower.receive(Self.adoption)
-    #expect(load != nil && follower.values == ["a": "1"])
-    let next = follower.finishLoading(load ?? 0, other, isReplacement: true)
-    #expect(next.report?.code == .damaged && follower.state.conflict == nil)
-    #expect(follower.values == ["b": "2"] && follower.state.phase == .current)
-  }
-
   /// A process that knows a third table, which was not given up.
   @Test func adoptionInPlaceOfAnotherTableIsAConflict() {
     let other = Self.snapshot(3, ["b": "2"], id: "other")
@@ -365,14 +345,6 @@ import Testing
     #expect(next.load == 2 && next.report == nil && follower.state.request.id == "id")
     #expect(follower.finishLoading(2, other, isReplacement: true).report?.code == .damaged)
     #expect(follower.values == ["b": "2"])
-  }
-
-  /// Nothing is lost with it.
-  @Test func anotherTableReplacesAnEmptyOne() {
-    let follower = Self.follower(5, [:])
-    let load = follower.beginLoading() ?? 0
-    #expect(follower.finishLoading(load, Self.snapshot(2, ["b": "2"], id: "x")).report == nil)
-    #expect(follower.values == ["b": "2"] && follower.state.phase == .current)
   }
 
   /// The server has lost changes, and has made more since.

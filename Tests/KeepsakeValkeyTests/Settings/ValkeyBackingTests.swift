@@ -6,34 +6,33 @@ import Testing
 @testable import KeepsakeValkey
 
 @Suite(.server, .threadPerTest) struct ValkeyBackingTests {
-  private func backing(
-    _ server: TestServer, local: Set<Defaults.Suite> = []
-  ) throws -> ValkeyBacking {
-    try .valkey(
-      "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s", local: local)
+  private let server: TestServer
+
+  init() throws { server = try TestServer() }
+
+  private func backing(local: Set<Defaults.Suite> = []) throws -> ValkeyBacking {
+    try .valkey(server.url, local: local)
   }
 
-  private func clientCount(_ server: TestServer) throws -> Int {
+  private func clientCount() throws -> Int {
     let text = try server.command("CLIENT", "LIST").text ?? ""
     return text.split(separator: "\n").count - 1
   }
 
   /// Neither the backing nor its engines connect before a value is read or set.
   @Test func connectsAtTheFirstUse() throws {
-    let server = try TestServer()
-    let backing = try backing(server, local: ["local"])
+    let backing = try backing(local: ["local"])
     #expect(backing.engine(for: "local", app: "app") == nil)
     let engine = try #require(backing.engine(for: "a", app: "app") as? SettingsTable)
     // The server closes the connections of the test itself a little later.
-    try waitUntil("it has connected") { try clientCount(server) == 0 }
+    try waitUntil("it has connected") { try clientCount() == 0 }
     try engine.set(Data("1".utf8), forKey: "k")
     // The second one is for messages.
-    try waitUntil("it does not have two connections") { try clientCount(server) == 2 }
+    try waitUntil("it does not have two connections") { try clientCount() == 2 }
   }
 
   @Test func suiteHasOneEngine() throws {
-    let server = try TestServer()
-    let backing = try backing(server)
+    let backing = try backing()
     let engine = backing.engine(for: "a", app: "app") as? SettingsTable
     #expect(engine === backing.engine(for: "a", app: "app") as? SettingsTable)
     #expect(engine !== backing.engine(for: "b", app: "app") as? SettingsTable)
@@ -41,8 +40,7 @@ import Testing
   }
 
   @Test func listsSuitesWithValues() throws {
-    let server = try TestServer()
-    let backing = try backing(server, local: ["local"])
+    let backing = try backing(local: ["local"])
     #expect(try backing.suites(app: "app").isEmpty)
     let names = TableNameTests.names.filter { $0.utf8.count < 100 }
     for name in names + ["removed"] {
@@ -62,8 +60,7 @@ import Testing
   }
 
   @Test func pushAndAdoptDecideAboutASuite() throws {
-    let server = try TestServer()
-    let (one, two) = (try backing(server), try backing(server))
+    let (one, two) = (try backing(), try backing())
     let app = StorageSystem.appName
     let mirrors = try [one, two].map { backing in
       let table = try #require(backing.engine(for: .standard, app: app) as? SettingsTable)
@@ -101,7 +98,7 @@ import Testing
     record { _ = try ValkeyBacking.valkey("valkey://ann:swordfish@host:x") }
     let server = try TestServer(["--requirepass", "tuna"])
     for user in ["ann:swordfish", ":swordfish", "default:swordfish"] {
-      let backing = try ValkeyBacking.valkey("unix://\(user)@\(server.socketPath)?timeout=60s")
+      let backing = try ValkeyBacking.valkey(server.url(login: user))
       let engine = try #require(backing.engine(for: "a", app: "app"))
       record { try engine.set(Data("1".utf8), forKey: "a") }
       record { _ = try engine.keys() }
@@ -110,8 +107,7 @@ import Testing
     }
     #expect(failures.count >= 14)
     #expect(failures.all.allSatisfy { !$0.contains("swordfish") && !$0.contains("ann") })
-    let right = try ValkeyBacking.valkey(
-      "unix:\(server.socketPath)?timeout=60s&connect-timeout=60s", password: { "tuna" })
+    let right = try ValkeyBacking.valkey(server.url, password: { "tuna" })
     #expect(try right.suites(app: "app").isEmpty)
   }
 }

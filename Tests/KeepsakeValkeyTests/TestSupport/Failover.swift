@@ -31,13 +31,9 @@ final class Failover: Sendable {
 
   /// A process that reaches the server through ``front``.
   func client(
-    confirm confirmation: ValkeyBacking.Confirmation = .primary,
-    _ change: (inout ServerAddress) -> Void = { _ in }
+    confirm confirmation: ValkeyBacking.Confirmation = .primary
   ) -> TestClient {
-    TestClient(primary, confirm: confirmation) {
-      $0 = front.address
-      change(&$0)
-    }
+    TestClient(primary, confirm: confirmation) { $0 = front.address }
   }
 
   /// Waits until the replica has what the primary has now.
@@ -49,9 +45,23 @@ final class Failover: Sendable {
   /// Kills the primary as `kill -9` does, and lets the replica take its place.
   func failOver() throws {
     primary.kill()
+    try promote()
+    front.forward(to: replica.socketPath)
+  }
+
+  /// Makes the replica a primary, beside the old one.
+  func promote() throws {
     replication.cut()
     try replica.command("REPLICAOF", "NO", "ONE")
-    front.forward(to: replica.socketPath)
+  }
+
+  /// Makes the old primary a replica of the new one.
+  ///
+  /// - Returns: What is between them.
+  func demotePrimary() throws -> Forwarder {
+    let back = try Forwarder(to: replica.socketPath, usesPort: true)
+    try primary.follow(back)
+    return back
   }
 
   /// Writes on three threads without pause. Meanwhile the replica begins to lag, and then takes the

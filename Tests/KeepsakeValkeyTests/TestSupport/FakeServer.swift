@@ -50,9 +50,13 @@ final class FakeServer: SocketServer, Sendable {
     }
   }
 
-  /// - Parameter serve: Called on a thread of its own for each connection, with its number from 0.
-  ///   The connection is closed when it returns.
-  init(_ serve: @escaping @Sendable (FakeConnection, Int) -> Void) throws {
+  /// - Parameters:
+  ///   - greets: Whether it answers the commands with which a connection begins.
+  ///   - serve: Called on a thread of its own for each connection, with its number from 0. The
+  ///     connection is closed when it returns.
+  init(
+    greets: Bool = true, _ serve: @escaping @Sendable (FakeConnection, Int) -> Void
+  ) throws {
     directory = try ServerDirectory()
     listener = try ListeningSocket(path: directory.path + "/s")
     Thread.detachNewThread { [connections, listener] in
@@ -62,7 +66,8 @@ final class FakeServer: SocketServer, Sendable {
           return
         }
         Thread.detachNewThread {
-          serve(FakeConnection(descriptor), number)
+          let connection = FakeConnection(descriptor)
+          if !greets || connection.greet() { serve(connection, number) }
           connections.end(descriptor)
         }
       }
@@ -131,7 +136,7 @@ final class FakeConnection {
     var rest = bytes[...]
     while !rest.isEmpty {
       let count = rest.withUnsafeBytes {
-        KeepsakeValkeyTests.send(descriptor, $0.baseAddress, $0.count)
+        Foundation.send(descriptor, $0.baseAddress, $0.count, Socket.noSignal)
       }
       guard count > 0 else { return }
       rest = rest.dropFirst(count)
@@ -150,12 +155,17 @@ final class FakeConnection {
     return false
   }
 
-  /// Greets, and confirms all subscriptions to the channel `c`.
+  /// Gives this reply to all commands.
+  func answer(_ reply: String) { while command() != nil { send(reply) } }
+
+  /// Answers each command with its last word.
+  func echo() { while let words = command() { send("+\(words.last ?? "")\r\n") } }
+
+  /// Confirms all subscriptions to the channel `c`.
   ///
   /// - Parameter note: Called with the name of each command. The connection ends if it returns
   ///   false.
-  func subscribe(_ note: (String) -> Bool) {
-    guard greet() else { return }
+  func subscribe(_ note: (String) -> Bool = { _ in true }) {
     while let words = command(), note(words[0]) {
       send(words[0] == "SUBSCRIBE" ? "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n" : "+OK\r\n")
     }
@@ -180,8 +190,4 @@ final class FakeConnection {
 
   /// Reads until the other side ends the connection.
   func waitForEnd() { while command() != nil {} }
-}
-
-private func send(_ descriptor: Int32, _ bytes: UnsafeRawPointer?, _ count: Int) -> Int {
-  send(descriptor, bytes, count, Socket.noSignal)
 }

@@ -66,10 +66,7 @@ final class Forwarder: @unchecked Sendable {
   var port: Int { listener.port }
 
   var address: ServerAddress {
-    var address = ServerAddress(endpoint: .unix(path: (directory?.path ?? "") + "/f"))
-    address.requestTimeout = .seconds(60)
-    address.connectTimeout = .seconds(60)
-    return address
+    ServerAddress(endpoint: .unix(path: (directory?.path ?? "") + "/f")).patient
   }
 
   // MARK: What a test changes
@@ -120,11 +117,7 @@ final class Forwarder: @unchecked Sendable {
     let server = socket(AF_UNIX, Socket.streamType, 0)
     let path = state.withLock { isClosed ? nil : target }
     guard server >= 0, let path, let address = SocketAddress(path: path),
-      address.bytes.withUnsafeBytes({ bytes in
-        connect(
-          server, bytes.baseAddress?.assumingMemoryBound(to: sockaddr.self),
-          socklen_t(bytes.count))
-      }) == 0
+      Loopback.connect(server, to: address.bytes)
     else {
       close(client)
       close(server)

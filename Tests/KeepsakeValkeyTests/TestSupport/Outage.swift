@@ -132,9 +132,7 @@ final class OutageServer {
   }
 
   private func send(_ words: String...) throws {
-    var command = Command(words[0])
-    for word in words.dropFirst() { command.append(word) }
-    let reply = try administrator.perform(command)
+    let reply = try administrator.perform(Command(words: words))
     try #require(reply.errorCode == nil, "\(words): \(reply)")
   }
 

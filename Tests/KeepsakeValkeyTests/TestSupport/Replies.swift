@@ -17,6 +17,13 @@ extension Reply {
   }
 }
 
+extension Command {
+  init(words: [String]) {
+    self.init(words[0])
+    for word in words.dropFirst() { append(word) }
+  }
+}
+
 /// Bytes that no other call has returned.
 func randomBytes(_ count: Int) -> [UInt8] {
   let source = FileHandle(forReadingAtPath: "/dev/urandom")

@@ -39,9 +39,7 @@ struct TLSServer {
   func address(
     _ url: String, authorities: String? = "authority.pem"
   ) throws -> ServerAddress {
-    var address = try ServerAddress(url)
-    address.requestTimeout = .seconds(60)
-    address.connectTimeout = .seconds(60)
+    var address = try ServerAddress(url).patient
     if let authorities { address.authorities = certificates.path(authorities) }
     return address
   }
@@ -63,37 +61,23 @@ struct TLSServer {
 /// servers allow that for ports on which nobody listens (`SO_REUSEADDR`).
 final class ReservedPort: Sendable {
   private let descriptor: Int32
-  private let address: sockaddr_in
-  let number: Int
+  private let address: [UInt8]
 
   init() throws {
     descriptor = socket(AF_INET, Socket.streamType, 0)
-    var (yes, address) = (Int32(1), sockaddr_in())
+    var yes = Int32(1)
     setsockopt(
       descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = inet_addr("127.0.0.1")
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let descriptor = descriptor
-    let isBound = withUnsafeMutablePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
-      }
-    }
-    number = Int(UInt16(bigEndian: address.sin_port))
-    self.address = address
-    try #require(isBound)
+    address = try Loopback.bind(descriptor, to: Loopback.anyPort)
   }
+
+  var number: Int { Loopback.port(address) }
 
   /// Whether the server listens on it.
   var acceptsConnections: Bool {
     let client = socket(AF_INET, Socket.streamType, 0)
     defer { close(client) }
-    return withUnsafePointer(to: address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        connect(client, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
-      }
-    }
+    return Loopback.connect(client, to: address)
   }
 
   deinit { close(descriptor) }

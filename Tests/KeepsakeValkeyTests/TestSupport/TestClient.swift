@@ -13,34 +13,35 @@ final class TestClient: Sendable {
   let mirror: StorageEngines.Mirror
   /// What was reported to `onFailure`.
   let reports = Recorder<StorageError>()
+  /// The key of the copy on disk.
+  let copyKey: String
+  private let cache: DiskCache.Store
 
   /// - Parameters:
-  ///   - copies: The cache that holds the copy on disk. Clients of one machine share it.
-  ///   - cache: The same cache, if it is not one of the test process.
+  ///   - cache: Holds the copy on disk. Clients of one machine share it.
   ///   - change: Changes the address.
   init(
     _ testServer: TestServer, suite: String = "suite",
     confirm confirmation: ValkeyBacking.Confirmation = .primary,
-    copies: DiskCache.Name = .memory, cache: DiskCache.Store? = nil,
-    maximumByteCount: Int = 32 << 20, options: LinkOptions? = nil,
-    _ change: (inout ServerAddress) -> Void = { _ in }
+    cache: DiskCache.Store = DiskCache.named(.memory),
+    maximumByteCount: Int = 32 << 20, _ change: (inout ServerAddress) -> Void = { _ in }
   ) {
     self.testServer = testServer
-    var address = testServer.address
-    change(&address)
-    var quick = LinkOptions()
-    quick.minimumBackoff = .milliseconds(5)
-    quick.maximumBackoff = .milliseconds(50)
-    server = Server(address, options: options ?? quick, confirm: confirmation)
+    server = testServer.backend(confirm: confirmation, change)
+    let name = TableName(app: "app", suite: suite, database: server.address.database)
+    self.cache = cache
+    copyKey = name.copyKey(server.address)
     table = SettingsTable(
-      TableName(app: "app", suite: suite, database: address.database), on: server,
-      cache: cache ?? DiskCache.named(copies), maximumByteCount: maximumByteCount,
+      name, on: server, cache: cache, maximumByteCount: maximumByteCount,
       report: { [reports] in reports.append($0) })
     mirror = StorageEngines.Mirror(table, report: { [reports] in reports.append($0) })
   }
 
   /// What was reported, apart from outages: on a busy machine any one may be long enough.
   var faults: [StorageError] { reports.all.filter { $0.code != .unreachable } }
+
+  /// The copy on disk; nil if there is none.
+  var copy: TableMessage? { cache.tableCopy(copyKey) }
 
   /// The value in the mirror, as JSON.
   func get(_ key: String) throws -> String? {
@@ -84,17 +85,27 @@ final class TestClient: Sendable {
   }
 }
 
+extension DiskCache.Store {
+  /// The copy of a table; nil if there is none.
+  func tableCopy(_ key: String) -> TableMessage? {
+    (try? get(key)).flatMap { $0 }.flatMap { TableMessage(Array($0)) }
+  }
+}
+
 extension TestServer {
+  /// A process on another machine, which knows nothing.
+  func stranger() -> TestClient {
+    TestClient(self, cache: DiskCache.named(DiskCache.Name(UUID().uuidString)))
+  }
+
   /// Sends a command on a connection of its own.
   @discardableResult
   func command(_ words: String...) throws -> Reply { try command(words) }
 
   @discardableResult
   func command(_ words: [String]) throws -> Reply {
-    var command = Command(words[0])
-    for word in words.dropFirst() { command.append(word) }
     let link = Link(address)
     defer { link.close() }
-    return try link.perform(command)
+    return try link.perform(Command(words: words))
   }
 }

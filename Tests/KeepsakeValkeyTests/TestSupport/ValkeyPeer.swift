@@ -1,46 +1,45 @@
 import Foundation
 import Testing
 
-/// Other processes, whose source is Tests/ValkeyPeer. Each has its own directories, unless it has
-/// the name of another one.
+/// Other processes, whose source is Tests/ValkeyPeer.
+enum ValkeyPeer {
+  static let path = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
+}
+
+/// Each process has its own directories, unless it has the name of another one.
 extension TestServer {
-  private func peer(_ arguments: [String], as name: String) throws -> [String] {
-    let directory = self.directory.path + "/\(name)"
-    try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
-    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let url = "unix:\(socketPath)?timeout=60s&connect-timeout=60s"
-    return [peer, arguments[0], url, directory] + arguments.dropFirst()
-  }
-
-  private func outputPath(_ name: String) -> String { directory.path + "/\(name).out" }
-
   /// What a process prints.
   ///
-  /// - Parameter output: What its output is called, if another process has its name.
+  /// - Parameters:
+  ///   - timeout: How long it waits for the server.
+  ///   - status: How it ends.
+  ///   - body: As in ``ProgramRun``.
+  @discardableResult
   func runPeer(
-    _ arguments: [String], as name: String = "peer", output: String? = nil
-  ) -> [String] {
-    do {
-      let line = try peer(arguments, as: name).map { "'\($0)'" }.joined(separator: " ")
-      let status = system("\(line) >'\(outputPath(output ?? name))' 2>&1")
-      let lines = peerOutput(output ?? name)
-      #expect(status == 0, "\(lines)")
-      return lines
-    } catch {
-      Issue.record(error)
-      return []
+    _ arguments: [String], as name: String = "peer", timeout: String = "60s", status: Int32 = 0,
+    whileRunning body: (pid_t, @escaping @Sendable () -> String) throws -> Void = { _, _ in }
+  ) throws -> [String] {
+    let path = directory.path + "/" + name
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    let words = [ValkeyPeer.path, arguments[0], url(timeout: timeout), path]
+    let run = try ProgramRun(words + arguments.dropFirst(), in: directory, whileRunning: body)
+    #expect(run.status == status, "\(run)")
+    return run.lines
+  }
+
+  /// What processes print that run at the same time.
+  func runPeers(
+    _ count: Int, _ peer: @escaping @Sendable (Int) -> (arguments: [String], name: String)
+  ) -> [[String]] {
+    let lines = Recorder<[String]>()
+    onThreads(count) { number in
+      let (arguments, name) = peer(number)
+      do {
+        lines.append(try self.runPeer(arguments, as: name))
+      } catch {
+        Issue.record(error)
+      }
     }
-  }
-
-  /// What a process has printed so far.
-  func peerOutput(_ name: String = "peer") -> [String] {
-    let text = (try? String(contentsOfFile: outputPath(name), encoding: .utf8)) ?? ""
-    return text.split(separator: "\n").map(String.init)
-  }
-
-  /// Starts a process that the test kills.
-  func startPeer(_ arguments: [String], as name: String = "peer") throws -> ServerProcess {
-    let words = try peer(arguments, as: name)
-    return try ServerProcess(words[0], Array(words.dropFirst()), log: outputPath(name))
+    return lines.all
   }
 }

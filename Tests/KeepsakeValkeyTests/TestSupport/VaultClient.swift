@@ -11,25 +11,10 @@ final class VaultClient: Sendable {
   let directory: ServerDirectory
   /// What was reported to `onFailure`.
   let reports = Recorder<StorageError>()
-  private let server: Server
   private let testServer: TestServer
+  private let cache: DiskCache.Store
+  let copyKey: String
   private let scope: StorageScope
-
-  private struct Backing: VaultBacking {
-    let table: SettingsTable
-
-    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
-    func suites(app: String) -> [Defaults.Suite] { [] }
-
-    func vaultStorage(
-      app: String, report: @escaping @Sendable (StorageError) -> Void
-    ) -> any VaultStorage {
-      SharedVault(table, app: app, report: report)
-    }
-  }
-
-  /// What opens the vaults of tests.
-  static let key = SecureVault.KeySource.closure("test") { Data(repeating: 7, count: 32) }
 
   /// - Parameters:
   ///   - cache: Holds the copy on disk. Clients of one machine share it.
@@ -38,26 +23,23 @@ final class VaultClient: Sendable {
   init(
     _ testServer: TestServer, confirm confirmation: ValkeyBacking.Confirmation = .primary,
     cache: DiskCache.Store = DiskCache.named(.memory), maximumByteCount: Int = 32 << 20,
-    keySources: [SecureVault.KeySource] = [key], environment: [String: String] = [:],
+    keySources: [SecureVault.KeySource] = [Machine.key], environment: [String: String] = [:],
     _ change: (inout ServerAddress) -> Void = { _ in }
   ) throws {
     self.testServer = testServer
     directory = try ServerDirectory()
-    var address = testServer.address
-    change(&address)
-    var options = LinkOptions()
-    options.minimumBackoff = .milliseconds(5)
-    options.maximumBackoff = .milliseconds(50)
-    server = Server(address, options: options, confirm: confirmation)
+    let server = testServer.backend(confirm: confirmation, change)
+    let name = TableName(vaultOf: "app", database: server.address.database)
+    self.cache = cache
+    copyKey = name.copyKey(server.address)
     table = SettingsTable(
-      TableName(vaultOf: "app", database: address.database), on: server,
-      cache: cache, maximumByteCount: maximumByteCount,
+      name, on: server, cache: cache, maximumByteCount: maximumByteCount,
       report: { [reports] in reports.append($0) })
     let url = URL(filePath: directory.path)
     scope = StorageScope(
       finder: DirectoryFinder(
         app: "app", chosen: .init(data: url, state: url), environment: { environment[$0] }),
-      backing: Backing(table: table), vaultOptions: VaultOptions(sources: keySources),
+      backing: VaultEngine(table), vaultOptions: VaultOptions(sources: keySources),
       handler: { [reports] in reports.append($0) })
   }
 
@@ -67,6 +49,9 @@ final class VaultClient: Sendable {
   func secrets(_ service: SecureVault.Service = .standard) -> SecureVault.Store {
     scope.vault(service)
   }
+
+  /// The copy of the secrets on disk; nil if there is none.
+  var copy: TableMessage? { cache.tableCopy(copyKey) }
 
   /// What was reported, apart from outages, and from what the server may lose.
   var faults: [StorageError] {

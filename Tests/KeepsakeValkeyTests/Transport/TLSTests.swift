@@ -17,12 +17,6 @@ import Testing
     #expect(try link.perform(Command("GET", "k")).text == "v")
   }
 
-  @Test func connectsWithoutEncryption() throws {
-    let server = try TLSServer(hosts: Self.hosts)
-    let link = try server.link("valkey://localhost:\(server.plainPort)", authorities: nil)
-    #expect(try link.perform(Command("PING")).text == "PONG")
-  }
-
   /// Values of many records, in both directions, while other threads use the connection.
   @Test func movesLargeValuesBesideOthers() throws {
     let server = try TLSServer(hosts: Self.hosts)
@@ -66,43 +60,15 @@ import Testing
   /// OpenSSL would clean up in a handler of its own, beside threads that use it.
   @Test func aProgramExitsWhileThreadsUseTheConnection() throws {
     let server = try TLSServer(hosts: Self.hosts)
-    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let output = server.certificates.path("output")
     let authorities = server.certificates.path("authority.pem")
     let url = "valkeys://localhost:\(server.port)?ca=\(authorities)&timeout=60s&connect-timeout=60s"
     for round in 0..<Coverage.count(sample: 10, complete: 100) {
-      let status = system("'\(peer)' exit '\(url)' >'\(output)' 2>&1")
-      let text = try String(contentsOfFile: output, encoding: .utf8)
-      let isReply = text.hasPrefix("status(")
-      try #require(status == 0 && isReply, "round \(round): \(status), \(text)")
+      let run = try ProgramRun([ValkeyPeer.path, "exit", url], in: server.certificates.directory)
+      try #require(run.status == 0 && run.text.hasPrefix("status("), "round \(round): \(run)")
     }
   }
 
   // MARK: What is refused
-
-  private func expectRefusal(_ link: Link, _ reason: String) {
-    for _ in 0..<2 {
-      let error = #expect(throws: StorageError.self) { _ = try link.perform(Command("PING")) }
-      #expect(error?.code == .accessDenied)
-      #expect(error?.reason?.contains(reason) == true, "\(String(describing: error))")
-      #expect(error?.remedy.contains("?ca=") == true)
-    }
-  }
-
-  @Test func certificateOfAnotherName() throws {
-    let server = try TLSServer(hosts: "DNS:other.example,IP:127.0.0.2")
-    expectRefusal(try server.link("valkeys://localhost:\(server.port)"), "hostname mismatch")
-    expectRefusal(try server.link("valkeys://127.0.0.1:\(server.port)"), "IP address mismatch")
-  }
-
-  @Test func certificateOfAnotherAuthority() throws {
-    let server = try TLSServer(hosts: Self.hosts)
-    let link = try server.link("valkeys://localhost:\(server.port)", authorities: "stranger.pem")
-    expectRefusal(link, "certificate")
-    // Nor one of those that the system trusts.
-    expectRefusal(
-      try server.link("valkeys://localhost:\(server.port)", authorities: nil), "certificate")
-  }
 
   /// A server without TLS waits for the end of the first line.
   @Test func serverWithoutTLS() throws {
@@ -125,16 +91,13 @@ import Testing
     expectFailure(.unreachable, reason: "TLS") { _ = try link.perform(Command("PING")) }
   }
 
-  @Test(arguments: ["TLSv1.2", "TLSv1.3"]) func newProtocol(_ version: String) throws {
-    let server = try TLSServer(hosts: Self.hosts, ["--tls-protocols", version])
-    let link = try server.link("valkeys://localhost:\(server.port)")
-    #expect(try link.perform(Command("PING")).text == "PONG")
-  }
-
   /// Also if the subject is the host.
   @Test func certificateWithoutTheNameInItsList() throws {
     let server = try TLSServer(hosts: "email:localhost@example.com", subject: "localhost")
-    expectRefusal(try server.link("valkeys://localhost:\(server.port)"), "hostname mismatch")
+    let link = try server.link("valkeys://localhost:\(server.port)")
+    expectFailure(.accessDenied, reason: "hostname mismatch") {
+      _ = try link.perform(Command("PING"))
+    }
   }
 
   // MARK: Ciphers
@@ -148,24 +111,32 @@ import Testing
     } else {
       try certificates.issue("server", for: Self.hosts, key: "rsa:2048 -nodes")
     }
-    let path = certificates.path("s")
+    let (process, _, session) = try connect(certificates, arguments)
+    defer { process.end() }
+    var isDone = false
+    while !isDone { isDone = try session.handshake() }
+  }
+
+  /// Starts a server of OpenSSL, and connects to it.
+  private func connect(
+    _ certificates: Certificates, _ arguments: String, input: String = "/dev/zero"
+  ) throws -> (process: ServerProcess, socket: Socket, session: TLSSession) {
+    // OpenSSL prints the path of the socket, and fails if it is long.
     let script = """
       cd \(certificates.directory.path)
-      exec openssl s_server -unix s \(arguments) -cert server.pem -key server.key </dev/zero
+      exec openssl s_server -unix s \(arguments) -cert server.pem -key server.key <\(input)
       """
     let process = try ServerProcess("/bin/sh", ["-c", script], log: certificates.path("log"))
-    defer { process.end() }
     var server = try ServerAddress("valkeys://localhost")
     server.authorities = certificates.path("authority.pem")
-    let address = try #require(SocketAddress(path: path))
+    let address = try #require(SocketAddress(path: certificates.path("s")))
     var connected: Socket?
     waitUntil("the server did not start") {
       connected = try? Socket.connect(to: address)
       return connected != nil
     }
-    let session = try TLSSession(try TLSContext(server), try #require(connected), server)
-    var isDone = false
-    while !isDone { isDone = try session.handshake() }
+    let socket = try #require(connected)
+    return (process, socket, try TLSSession(try TLSContext(server), socket, server))
   }
 
   @Test(arguments: [
@@ -205,18 +176,16 @@ import Testing
       log: certificates.path("log"))
     defer { server.end() }
     waitUntil("the server does not listen") { port.acceptsConnections }
-    func run(_ command: String) throws -> String {
-      let path = certificates.path("output")
-      let configuration = "OPENSSL_CONF='\(certificates.path("weak.cnf"))'"
-      _ = system("\(configuration) \(command) >'\(path)' 2>&1 </dev/null")
-      return try String(contentsOfFile: path, encoding: .utf8)
+    func run(_ words: String...) throws -> ProgramRun {
+      try ProgramRun(
+        ["env", "OPENSSL_CONF=" + certificates.path("weak.cnf")] + words,
+        in: certificates.directory)
     }
     // The positive control: another client of OpenSSL accepts it.
-    let other = try run("openssl s_client -connect 127.0.0.1:\(port.number)")
-    #expect(other.contains("New, TLSv1.2, Cipher is A"), "\(other)")
-    let peer = Bundle.main.bundleURL.appending(path: "keepsake-valkey-peer").path
-    let times = "timeout=60s&connect-timeout=60s"
-    let output = try run("'\(peer)' ping 'valkeys://127.0.0.1:\(port.number)?\(times)'")
+    let other = try run("openssl", "s_client", "-connect", "127.0.0.1:\(port.number)")
+    #expect(other.text.contains("New, TLSv1.2, Cipher is A"), "\(other)")
+    let url = "valkeys://127.0.0.1:\(port.number)?timeout=60s&connect-timeout=60s"
+    let output = try run(ValkeyPeer.path, "ping", url).text
     #expect(output.hasPrefix("unreachable ") && output.contains("TLS handshake"), "\(output)")
   }
 
@@ -308,28 +277,13 @@ import Testing
   func newKeys() throws {
     let certificates = try Certificates()
     try certificates.issue("server", for: Self.hosts)
-    let (path, commands) = (certificates.path("s"), certificates.path("commands"))
+    let commands = certificates.path("commands")
     try #require(mkfifo(commands, 0o600) == 0)
     let input = open(commands, O_RDWR | O_CLOEXEC)
     try #require(input >= 0)
     defer { withExtendedLifetime(certificates) { _ = close(input) } }
-    // OpenSSL prints the path, and fails if it is long.
-    let script = """
-      cd \(certificates.directory.path)
-      exec openssl s_server -tls1_2 -unix s -cert server.pem -key server.key <commands
-      """
-    let process = try ServerProcess("/bin/sh", ["-c", script], log: certificates.path("log"))
+    let (process, socket, session) = try connect(certificates, "-tls1_2", input: "commands")
     defer { process.end() }
-    var server = try ServerAddress("valkeys://localhost")
-    server.authorities = certificates.path("authority.pem")
-    let address = try #require(SocketAddress(path: path))
-    var connected: Socket?
-    waitUntil("the server did not start") {
-      connected = try? Socket.connect(to: address)
-      return connected != nil
-    }
-    let socket = try #require(connected)
-    let session = try TLSSession(try TLSContext(server), socket, server)
     try waitUntil("there was no handshake") { try session.handshake() }
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1_024, alignment: 16)
     defer { buffer.deallocate() }
@@ -365,9 +319,7 @@ import Testing
     onThreads(4) { thread in
       if thread == 0 { server.server.kill() }
       for _ in 0..<200 {
-        var large = Command("SET", "k")
-        large.append([UInt8](repeating: 0, count: 100_000))
-        _ = try? link.perform(large)
+        _ = try? link.perform(Command("SET", "k", String(repeating: "0", count: 100_000)))
       }
     }
     try server.server.start()

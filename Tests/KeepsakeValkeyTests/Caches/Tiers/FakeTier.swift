@@ -60,8 +60,6 @@ final class FakeTier: SharedTier {
     var weakFollower = WeakFollower(follower: nil)
     var follower: (any TierFollower)? { weakFollower.follower }
     var isAway = false
-    /// Whether no messages arrive.
-    var isDeaf = false
     var isHolding = false
     var held: [Message] = []
     var failure: StorageError.Code?
@@ -102,15 +100,6 @@ final class FakeTier: SharedTier {
       }
       follower?.tierIsLost(StorageError(.unreachable, operation: "connect", remedy: ""))
     }
-  }
-
-  /// Lets the server refuse to tell of changes.
-  func refuseMessages(with code: StorageError.Code) {
-    let follower = state.withLock { state in
-      state.isDeaf = true
-      return state.follower
-    }
-    follower?.tierIsLost(StorageError(code, operation: "connect", remedy: "Extend the rights."))
   }
 
   func comeBack() {
@@ -195,7 +184,7 @@ final class FakeTier: SharedTier {
 
   fileprivate func receive(_ message: @escaping Message) {
     state.withLock { state in
-      if !state.isAway, !state.isDeaf, state.follower != nil { state.held.append(message) }
+      if !state.isAway, state.follower != nil { state.held.append(message) }
     }
     deliverHeld()
   }
@@ -353,6 +342,15 @@ final class FakeTier: SharedTier {
   }
 }
 
+extension FaultPlan {
+  /// Lets entries neither be replaced nor removed.
+  static var unchangeable: FaultPlan {
+    FaultPlan(decide: { event in
+      [.exchange, .rename, .unlink, .rmdir].contains(event.call) ? .fail(EIO) : .proceed
+    })
+  }
+}
+
 /// A machine with a cache in a directory of its own, whose second tier is the server.
 final class TierMachine: Sendable {
   private struct Backing: CacheBacking {
@@ -365,7 +363,6 @@ final class TierMachine: Sendable {
       over files: FileCache, of cache: DiskCache.Name, app: String,
       onFailure: @escaping @Sendable (StorageError) -> Void
     ) -> (any CacheEngine)? {
-      if cache == "local" { return nil }
       // A removal in the background opens the cache again, and creates it if it is missing. So the
       // directory is there for as long as any of its tiered caches.
       return TieredCache(files, tier) { [directory] error in

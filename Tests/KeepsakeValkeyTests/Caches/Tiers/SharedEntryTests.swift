@@ -3,7 +3,6 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeValkey
-@testable import keepsake_peer
 
 /// The bytes of an entry in the second tier.
 @Suite struct SharedEntryTests {
@@ -84,16 +83,6 @@ import Testing
           #expect(stored.payload(in: changed[...]) == nil)
         }
       }
-    }
-  }
-
-  @Test func noiseIsNoEntry() {
-    var generator = SplitMix64(seed: 11)
-    for _ in 0..<20_000 {
-      let count = Int.random(in: 0..<200, using: &generator)
-      var bytes = (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) }
-      if count > 0 { bytes[0] = 1 }
-      #expect(throws: SharedEntry.Failure.damaged) { try parse(bytes) }
     }
   }
 

@@ -26,47 +26,9 @@ import Testing
     try await eventually("the calls did not get so far", condition)
   }
 
-  private func waitForWaiter(of store: DiskCache.Store) async throws {
-    try await wait { store.tiers?.waits.count == 1 }
-  }
-
   /// Starts a fetch of this machine, whose producer waits at the gate.
   private func startProducer(_ key: String = "k") async throws -> Task<Int, any Error> {
-    let count = await gate.entered
-    let producer = Task {
-      try await cache.fetch(key) {
-        await gate.pass()
-        return 1
-      }
-    }
-    try await wait { await gate.entered > count }
-    return producer
-  }
-
-  @Test func oneMachineProduces() async throws {
-    let values = try await withThrowingTaskGroup(of: Int.self) { group in
-      for number in 0..<40 {
-        let store = number.isMultiple(of: 2) ? cache : other
-        group.addTask {
-          try await store.fetch("k", expiry: .hours(1)) {
-            await gate.pass()
-            return number
-          }
-        }
-      }
-      try await wait {
-        let waiters = InFlightFetches.shared.waiterCount(of: cache)
-        return await gate.entered == 1 && waiters == 19
-          && InFlightFetches.shared.waiterCount(of: other) == 19
-          && (cache.tiers?.waits.count ?? 0) + (other.tiers?.waits.count ?? 0) == 1
-      }
-      await gate.open()
-      return try await group.reduce(into: Set()) { $0.insert($1) }
-    }
-    #expect(await gate.entered == 1 && values.count == 1)
-    #expect(try cache.model("k") == values.first && other.model("k") == values.first)
-    #expect(server.state.withLock { $0.leases.isEmpty })
-    #expect(here.failures.all.isEmpty && there.failures.all.isEmpty)
+    try await cache.startFetch(key, of: 1, at: gate)
   }
 
   @Test func valueOfAnotherMachineIsNotProduced() async throws {
@@ -88,7 +50,7 @@ import Testing
   @Test func anotherMachineProducesAfterACancellation() async throws {
     let cancelled = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
+    try await other.waitForWaiter()
     cancelled.cancel()
     #expect(try await waiting.value == 2)
     await gate.open()
@@ -99,7 +61,7 @@ import Testing
   @Test func waitEndsWithItsTask() async throws {
     let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
+    try await other.waitForWaiter()
     waiting.cancel()
     await #expect(throws: CancellationError.self) { try await waiting.value }
     #expect(other.tiers?.waits.count == 0)
@@ -117,17 +79,6 @@ import Testing
     // Both values are of this outage, and the server has neither.
     #expect(try await cache.fetch("k") { 4 } == 4)
     #expect(try await other.fetch("k") { 5 } == 4)
-  }
-
-  /// The producer loses the server while another machine waits for it.
-  @Test func waitEndsWithTheServer() async throws {
-    let producer = try await startProducer()
-    let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
-    there.tier.goAway()
-    #expect(try await waiting.value == 2)
-    await gate.open()
-    _ = try await producer.value
   }
 
   /// Two machines whose producers fetch what the other one produces.
@@ -187,7 +138,7 @@ import Testing
   @Test func leasesOfAProcessThatEndsAreReleased() async throws {
     let tasks = [try await startProducer("k"), try await startProducer("l")]
     let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
+    try await other.waitForWaiter()
     cache.tiers?.releaseAll()
     #expect(try await waiting.value == 2)
     #expect(server.state.withLock { $0.leases.isEmpty })
@@ -201,13 +152,7 @@ import Testing
     let second = Gate()
     let producer = try await startProducer()
     server.endLeases()
-    let later = Task {
-      try await other.fetch("k") {
-        await second.pass()
-        return 2
-      }
-    }
-    try await wait { await second.entered == 1 }
+    let later = try await other.startFetch(of: 2, at: second)
     let expected = isFirst ? 1 : 2
     await (isFirst ? gate : second).open()
     #expect(try await (isFirst ? producer : later).value == expected)
@@ -217,29 +162,12 @@ import Testing
     #expect(server.state.withLock { $0.leases.isEmpty && $0.productions.isEmpty })
   }
 
-  /// The machine is not told that the value was produced.
-  @Test func waitEndsWithoutMessages() async throws {
-    _ = try other.get("k")
-    there.tier.refuseMessages(with: .accessDenied)
-    let producer = try await startProducer()
-    let waiting = Task { try await other.fetch("k") { 2 } }
-    try await waitForWaiter(of: other)
-    await gate.open()
-    #expect(try await producer.value == 1)
-    #expect(try await waiting.value == 1)
-    try await wait { there.failures.all.map(\.code) == [.accessDenied] }
-    there.tier.refuseMessages(with: .accessDenied)
-    try cache.set(3, forKey: "k")
-    #expect(try other.model("k") == 3)
-    #expect(there.failures.all.count == 1)
-  }
-
   /// However often a fetch looks while it waits.
   @Test func waitingFetchIsCountedOnce() async throws {
     let producer = try await startProducer()
     let waiting = Task { try await other.fetch("k") { 2 } }
     for _ in 1...3 {
-      try await waitForWaiter(of: other)
+      try await other.waitForWaiter()
       _ = there.tier.takeCalls()
       other.tiers?.waits.wakeAll()
       try await wait { there.tier.takeCalls().contains("takeLease") }
@@ -295,31 +223,6 @@ import Testing
     #expect(new == 2)
   }
 
-  @Test func oldEntryOfAnotherMachineIsRevalidated() async throws {
-    let start = WallClock.now
-    let tags = ["etag": "x"]
-    _ = try await cache.fetch("k", expiry: .hours(1)) { (_: DiskCache.CachedValue<Int>?) in
-      .value(1, tags: tags)
-    }
-    server.advance(by: 7_200)
-    try await WallClock.$fixed.withValue(start + 7_200 * WallClock.second) {
-      let value = try await other.fetch("k", expiry: .hours(1)) {
-        (old: DiskCache.CachedValue<Int>?) in
-        #expect(old?.value == 1 && old?.tags == tags)
-        return DiskCache.FetchResult<Int>.unchanged
-      }
-      #expect(value?.value == 1)
-      // It is fresh on both machines now.
-      for store in [cache, other] {
-        let fresh = try await store.fetch("k", expiry: .hours(1)) {
-          (_: DiskCache.CachedValue<Int>?) in .value(2)
-        }
-        #expect(fresh?.value == 1 && fresh?.tags == tags)
-        #expect(try store.entry("k")?.tags == tags)
-      }
-    }
-  }
-
   @Test func missingValueIsKnownElsewhere() async throws {
     for store in [cache, other, cache, other] {
       let value = try await store.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) {
@@ -369,11 +272,5 @@ import Testing
       }
       #expect(old?.value == 3)
     }
-  }
-
-  @Test func valueOfAnotherTypeIsProducedAgain() async throws {
-    try cache.set("text", forKey: "k")
-    #expect(try await other.fetch("k") { 5 } == 5)
-    #expect(there.failures.all.first?.code == .wrongType)
   }
 }
