@@ -26,6 +26,13 @@ struct RememberingTests {
     get throws { try Keyring.name(ofHeader: directory.headerPath) }
   }
 
+  /// A store that has opened the vault and had the key remembered, and the key's name.
+  private func makeRemembered() throws -> (SecureVault.Store, name: String) {
+    let store = make()
+    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    return (store, try keyName)
+  }
+
   @Test func theNextStoreOpensTheVaultUntilLock() throws {
     let first = make()
     try first.unlock(passphrase: "correct horse")
@@ -50,10 +57,8 @@ struct RememberingTests {
   }
 
   @Test func theKeyIsOnlyForPossessorsAndExpires() throws {
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let (store, name) = try makeRemembered()
     defer { try? store.lock() }
-    let name = try keyName
     #expect(Keyring.describe(name) == "3f000000 \(getuid()) \(getgid()) user")
     #expect(Keyring.describe(name + ":user") == "003f0000 \(getuid()) \(getgid()) user")
     // A new one replaces it, and ends earlier.
@@ -68,13 +73,10 @@ struct RememberingTests {
     // It changes the user of the thread alone.
     let setUser = unsafeBitCast(
       try #require(dlsym(nil, "setfsuid")), to: SetUser.self)
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+    let (store, name) = try makeRemembered()
     defer { try? store.lock() }
-    let name = try keyName
     let results = Locked([Result<Bool, any Error>]())
-    let hasEnded = DispatchSemaphore(value: 0)
-    Thread.detachNewThread {
+    let hasEnded = startThread {
       for user: UInt32 in [0, 65_534] {
         _ = setUser(user)
         let result = Result<Bool, any Error> {
@@ -84,7 +86,6 @@ struct RememberingTests {
         results.withLock { $0.append(result) }
       }
       _ = setUser(0)
-      hasEnded.signal()
     }
     hasEnded.wait()
     #expect(try results.withLock { try $0.map { try $0.get() } } == [true, false])
@@ -93,9 +94,7 @@ struct RememberingTests {
   /// The other login forgets the key that it remembers itself.
   @Test(arguments: [true, false])
   func lockForgetsTheKeyOfAVaultThatHasLostItsPassphraseInAnotherLogin(isOpen: Bool) throws {
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
-    let name = try keyName
+    let (store, name) = try makeRemembered()
     let key = try SecretBytes(count: XAES.keySize)
     #expect(try SessionKeyring.read(name, into: key.bytes))
     try directory.secrets(keySources: [source]).protect(with: .keyFile)
@@ -138,9 +137,7 @@ struct RememberingTests {
   /// Another process of the login locks a vault whose header is away.
   @Test(arguments: ["vault/vault.hdr", "vault"])
   func lockForgetsTheKeyOfAVaultThatIsMissing(moved: String) throws {
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
-    let name = try keyName
+    let name = try makeRemembered().name
     try FileSystem.rename(directory.file(moved).path, to: directory.file("aside").path)
     // A failure to look for it is no success.
     let plan = FaultPlan(decide: { $0.call == .keyring ? .fail(ENOMEM) : .proceed })
@@ -176,8 +173,7 @@ struct RememberingTests {
   @Test func lockForgetsTheKeyOfAVaultThatWasOpenedThroughALink() throws {
     let other = try TemporaryDirectory(isQuick: true)
     let link = TemporaryDirectory("link", in: other)
-    try FileManager.default.createSymbolicLink(
-      atPath: link.path, withDestinationPath: directory.path)
+    try other.link("link", to: directory.path)
     try link.secrets(keySources: []).unlock(passphrase: "correct horse", rememberFor: .hours(1))
     let name = try keyName
     #expect(Keyring.find(name) != nil)
@@ -196,12 +192,9 @@ struct RememberingTests {
     try store.set("v", forKey: "k")
     try store.protect(with: source)
     // One with another one on the way, and one that is relative.
-    for (name, target) in [
-      ("link", other.path + "/disk"), ("second", "disk"), ("first", "second"),
-    ] {
-      try FileManager.default.createSymbolicLink(
-        atPath: other.path + "/" + name, withDestinationPath: target)
-    }
+    try other.link("link", to: other.path + "/disk")
+    try other.link("second", to: "disk")
+    try other.link("first", to: "second")
     let link = TemporaryDirectory(way + "/app", in: other)
     try link.secrets(keySources: []).unlock(passphrase: "correct horse", rememberFor: .hours(1))
     let name = try Keyring.name(ofHeader: disk.headerPath)
@@ -214,9 +207,7 @@ struct RememberingTests {
 
   /// The vault was remembered where it was.
   @Test func lockForgetsTheKeyOfAVaultThatWasMoved() throws {
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
-    let name = try keyName
+    let name = try makeRemembered().name
     let other = try TemporaryDirectory(isQuick: true)
     try FileSystem.rename(directory.file("vault").path, to: other.file("vault").path)
     #expect(Keyring.find(name) != nil)
@@ -225,9 +216,7 @@ struct RememberingTests {
   }
 
   @Test func aNewMasterKeyMakesItUseless() throws {
-    let store = make()
-    try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
-    let name = try keyName
+    let (store, name) = try makeRemembered()
     let key = try SecretBytes(count: XAES.keySize)
     #expect(try SessionKeyring.read(name, into: key.bytes))
     let next = SecureVault.KeySource(.passphrase("next", logN: 10))
@@ -348,11 +337,7 @@ struct RememberingTests {
       let count = Locked(0)
       let plan = FaultPlan(decide: { [number] event in
         guard event.call == .keyring else { return .proceed }
-        let index = count.withLock { count in
-          defer { count += 1 }
-          return count
-        }
-        return index == number ? .fail(ENOMEM) : .proceed
+        return count.increment() == number + 1 ? .fail(ENOMEM) : .proceed
       })
       let failures = Failures()
       let store = make(failures)
@@ -376,28 +361,17 @@ struct RememberingTests {
 
   @Test func aLockDuringUnlockForgetsTheKey() throws {
     let store = make()
-    let hasBegun = Locked(false)
-    let hasEnded = DispatchSemaphore(value: 0)
-    let plan = FaultPlan(decide: { event in
-      let isNow =
-        event.call == .keyring
-        && hasBegun.withLock { hasBegun in
-          defer { hasBegun = true }
-          return !hasBegun
-        }
-      if isNow {
-        Thread.detachNewThread {
-          try? store.lock()  // ends when the vault is no longer in use
-          hasEnded.signal()
-        }
-        try? waitUntil("the lock has begun") { try store.isLocked }
+    let hasEnded = ThreadGate()
+    try interrupt(before: .keyring) {
+      Thread.detachNewThread {
+        try? store.lock()  // ends when the vault is no longer in use
+        hasEnded.open()
       }
-      return .proceed
-    })
-    try? FaultPlan.$current.withValue(plan) {
-      try store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
+      try waitUntil("the lock has begun") { try store.isLocked }
+    } in: {
+      try? store.unlock(passphrase: "correct horse", rememberFor: .hours(1))
     }
-    #expect(hasBegun.withLock { $0 } && hasEnded.wait(timeout: .now() + 600) == .success)
+    hasEnded.wait()
     #expect(try Keyring.find(keyName) == nil)
     #expect(try store.isLocked && make().isLocked)
   }

@@ -8,9 +8,13 @@ import Testing
 /// Passphrases and secrets that are typed at a terminal, in a second process.
 @Suite(.multiprocess, .quickPassphrases) struct TerminalTests {
   private let directory: TemporaryDirectory
+  private let terminal: PseudoTerminal
   private let passphrase = "correct horse"
 
-  init() throws { directory = try TemporaryDirectory(isQuick: true) }
+  init() throws {
+    directory = try TemporaryDirectory(isQuick: true)
+    terminal = try PseudoTerminal()
+  }
 
   private func protectVault() throws {
     let store = directory.secrets()
@@ -20,16 +24,24 @@ import Testing
 
   /// Runs `unlockAtTerminal` in the peer, which prints the result, the secret and the failures.
   private func unlock(
-    _ answers: (prompt: String, line: String)...
+    _ answers: (prompt: String, line: String)..., remembering: Bool = false
   ) throws -> (text: String, screen: String) {
     let terminal = try PseudoTerminal()
     let peer = try Child(
-      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
-      terminal: terminal)
+      Peer.executable,
+      [directory.path, "unlock-at-terminal"] + (remembering ? ["remember"] : []),
+      mergesErrors: true, terminal: terminal)
     for answer in answers { try terminal.answer(answer.prompt, answer.line) }
     let text = peer.finish()
     #expect(peer.exitStatus == 0 && terminal.isEchoing)
     return (text, terminal.finish())
+  }
+
+  private func unlockWithoutTerminal() throws -> String {
+    try Child(
+      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
+      startsSession: true
+    ).finish()
   }
 
   private let first = "Unlock the peer. Passphrase: "
@@ -86,10 +98,7 @@ import Testing
     // The reason is that the key is missing, not that the user cancelled or there is no terminal.
     (text, _) = try unlock((first, ""))
     #expect(text.contains("vault.key") && text.hasSuffix("\nfalse nil\n"), "\(text)")
-    let peer = try Child(
-      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
-      startsSession: true)
-    text = peer.finish()
+    text = try unlockWithoutTerminal()
     #expect(text.contains("vault.key") && text.hasSuffix("\nfalse nil\n"), "\(text)")
     (text, _) = try unlock((first, "a"), (next, "b"), (next, "c"))
     #expect(text.contains("wrong passphrase") && text.hasSuffix("\nfalse nil\n"), "\(text)")
@@ -97,10 +106,7 @@ import Testing
 
   @Test func withoutATerminalItSaysSo() throws {
     try protectVault()
-    let peer = try Child(
-      Peer.executable, [directory.path, "unlock-at-terminal"], mergesErrors: true,
-      startsSession: true)
-    let text = peer.finish()
+    let text = try unlockWithoutTerminal()
     #expect(text.contains("unlockAtTerminal failed: the terminal cannot be used"), "\(text)")
     #expect(text.hasSuffix("false nil\n"), "\(text)")
   }
@@ -108,7 +114,7 @@ import Testing
   // MARK: The echo
 
   /// Starts the peer, which asks for a line and shows nothing of it.
-  private func ask(_ arguments: String..., at terminal: PseudoTerminal) throws -> Child {
+  private func ask(_ arguments: String...) throws -> Child {
     let peer = try Child(
       Peer.executable, [directory.path, "ask"] + arguments, terminal: terminal)
     try terminal.expect("Secret: ")
@@ -116,10 +122,15 @@ import Testing
     return peer
   }
 
+  /// Expects the peer to print what was typed, and the terminal to show what is typed from then on.
+  private func expectEnd(_ peer: Child, printing text: String) {
+    #expect(peer.finish() == text && peer.exitStatus == 0)
+    #expect(terminal.isEchoing)
+  }
+
   @Test(arguments: ["typed\n", "\n", "\u{4}", "\u{3}"])
   func theEchoReturnsAfterTheKeys(_ keys: String) throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask(at: terminal)
+    let peer = try ask()
     try terminal.type(keys)
     let text = peer.finish()
     #expect(peer.exitStatus == (keys == "\u{3}" ? 128 + SIGINT : 0))
@@ -130,8 +141,7 @@ import Testing
 
   @Test(arguments: [SIGHUP, SIGINT, SIGQUIT, SIGTERM])
   func theEchoReturnsWhenASignalEndsTheProgram(_ number: Int32) async throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask(at: terminal)
+    let peer = try ask()
     try #require(kill(peer.identifier, number) == 0)
     try await eventually("the signal ends it") { !peer.isRunning }
     if peer.isRunning { peer.killAndWait() }
@@ -140,8 +150,7 @@ import Testing
   }
 
   @Test func theEchoReturnsWhenTheProgramExits() throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask("exiting", at: terminal)
+    let peer = try ask("exiting")
     peer.finish()
     #expect(peer.exitStatus == 3)
     #expect(terminal.isEchoing)
@@ -149,8 +158,7 @@ import Testing
 
   /// The second prompt waits for the first, and finds the settings as they were.
   @Test func twoPromptsDoNotMix() throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask("twice", at: terminal)
+    let peer = try ask("twice")
     try terminal.type("one\n")
     try terminal.answer("Secret: ", "two")
     #expect(peer.finish().split(separator: "\n").sorted() == ["one", "two"])
@@ -161,26 +169,20 @@ import Testing
 
   /// Two inputs that were repaired would be the same passphrase.
   @Test func inputThatIsNotUTF8IsRefused() throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask(at: terminal)
+    let peer = try ask()
     for input in [[0x61, 0xFF, 0x0A], [0xC3, 0x0A]] as [[UInt8]] {
       try terminal.type(bytes: input)
       try terminal.expect("not valid UTF-8. Secret: ")
     }
     try terminal.type("tök\n")
-    #expect(peer.finish() == "tök\n" && peer.exitStatus == 0)
-    #expect(terminal.isEchoing && !terminal.finish().contains("t\u{F6}k"))
+    expectEnd(peer, printing: "tök\n")
+    #expect(!terminal.finish().contains("t\u{F6}k"))
   }
 
   /// The next program of the same login is not asked.
   @Test(.enabled(if: Keyring.isAvailable)) func aRememberedVaultNeedsNoTerminal() throws {
     try protectVault()
-    let terminal = try PseudoTerminal()
-    let peer = try Child(
-      Peer.executable, [directory.path, "unlock-at-terminal", "remember"], mergesErrors: true,
-      terminal: terminal)
-    try terminal.answer(first, passphrase)
-    #expect(peer.finish() == "true tok\n")
+    #expect(try unlock((first, passphrase), remembering: true).text == "true tok\n")
     let (text, screen) = try unlock()
     #expect(text == "true tok\n" && screen == "")
     try directory.secrets().lock()
@@ -190,8 +192,7 @@ import Testing
   /// The shell has used the terminal with its own settings in the meantime.
   @Test(arguments: [false, true])
   func nothingIsShownAfterAStop(hasHandler: Bool) async throws {
-    let terminal = try PseudoTerminal()
-    let peer = try hasHandler ? ask("handling", at: terminal) : ask(at: terminal)
+    let peer = try hasHandler ? ask("handling") : ask()
     try #require(kill(peer.identifier, SIGSTOP) == 0)
     try await eventually("it is stopped") {
       MemoryScan.text("/proc/\(peer.identifier)/stat").contains(") T ")
@@ -202,20 +203,18 @@ import Testing
     if hasHandler { #expect(peer.line() == "continued") }
     try await eventually("input is hidden again") { !terminal.isEchoing }
     try terminal.type("typed\n")
-    #expect(peer.finish() == "typed\n" && peer.exitStatus == 0)
-    #expect(terminal.isEchoing && !terminal.finish().contains("typed"))
+    expectEnd(peer, printing: "typed\n")
+    #expect(!terminal.finish().contains("typed"))
   }
 
   @Test func aTabBelongsToTheLineAndOtherControlKeysAreRefused() throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask(at: terminal)
+    let peer = try ask()
     for keys in ["p\u{1B}w\n", "p\u{1B}[Aw\n", "\u{1}pw\n", "p\u{1A}w\n", "p\u{0}w\n"] {
       try terminal.type(keys)
       try terminal.expect("That has a control key in it, such as Escape or an arrow key. Secret: ")
     }
     try terminal.type("\u{1B}[A\u{15}p\tw\n")  // Control-U begins again
-    #expect(peer.finish() == "p\tw\n" && peer.exitStatus == 0)
-    #expect(terminal.isEchoing)
+    expectEnd(peer, printing: "p\tw\n")
   }
 
   @Test func aTypingErrorInACodeIsNamed() throws {
@@ -233,13 +232,11 @@ import Testing
   }
 
   @Test func aProgramKeepsItsOwnSignalHandlers() throws {
-    let terminal = try PseudoTerminal()
-    let peer = try ask("handling", at: terminal)
+    let peer = try ask("handling")
     try #require(kill(peer.identifier, SIGTERM) == 0)
     #expect(peer.line() == "terminated")
     #expect(!terminal.isEchoing, "the prompt goes on")
     try terminal.type("one\n")
-    #expect(peer.finish() == "one\n" && peer.exitStatus == 0)
-    #expect(terminal.isEchoing)
+    expectEnd(peer, printing: "one\n")
   }
 }

@@ -13,20 +13,13 @@ import Testing
 
   private var lockPath: String { directory.path + "/vault/.lock" }
 
-  private func set(_ text: String, _ vault: Vault) throws(StorageError) {
-    try Array(text.utf8).withBytes { bytes throws(StorageError) in
-      _ = try vault.write(
-        NewSecret(kind: .text, value: bytes, service: "standard", key: "k", access: nil))
-    }
-  }
-
   /// Expects calls to time out while all bytes of the current lock file are locked.
   private func expectExcluded(_ vault: Vault) throws {
     try ByteRangeLock(lockPath).withLock(
       ByteRangeLock.allBytes, mode: 0o600, Wait(timeout: .seconds(1))
     ) {
       () throws(StorageError) in
-      expectFailure(.timedOut) { try set("late", vault) }
+      expectFailure(.timedOut) { try vault.set("late", forKey: "k") }
       expectFailure(.timedOut) { try vault.remove("standard", "k") }
       expectFailure(.timedOut) { try vault.rotateKeys() }
     }
@@ -66,16 +59,16 @@ import Testing
 
   @Test func locksTheNewFileAfterTheLockFileIsReplaced() throws {
     let vault = directory.vault(timeout: .milliseconds(50))
-    try set("1", vault)
+    try vault.set("1", forKey: "k")
     try expectExcluded(vault)
 
     try FileSystem.unlink(lockPath)
-    try set("2", vault)
+    try vault.set("2", forKey: "k")
     try expectExcluded(vault)
 
     _ = try FileSystem.replace(lockPath, with: [], mode: 0o600, durable: false)
     try expectExcluded(vault)
-    try set("3", vault)
+    try vault.set("3", forKey: "k")
     #expect(try directory.secrets().get("k") == "3")
 
     // The whole vault is moved away, and another one takes its place.
@@ -88,7 +81,7 @@ import Testing
     try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: directory.keyFilePath)
     try vault.lock()
     try vault.unlock(passphrase: nil)
-    try set("4", vault)
+    try vault.set("4", forKey: "k")
     try expectExcluded(vault)
     #expect(try directory.secrets().get("k") == "4")
   }

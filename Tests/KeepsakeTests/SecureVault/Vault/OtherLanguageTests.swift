@@ -16,13 +16,19 @@ struct OtherLanguageTests {
     let created, modified: Int64
   }
 
+  private func start(
+    _ directory: TemporaryDirectory, _ arguments: [String], mergesErrors: Bool = false
+  ) throws -> Child {
+    let script = Repository.file("Tests/OtherLanguages/open_vault.py")
+    return try Child(
+      "python3", [script.standardized.path, directory.path + "/vault"] + arguments,
+      environment: ["PYTHONDONTWRITEBYTECODE": "1"], mergesErrors: mergesErrors)
+  }
+
   private func open(
     _ directory: TemporaryDirectory, _ arguments: String..., typing line: String = ""
   ) throws -> [Secret] {
-    let script = Repository.file("Tests/OtherLanguages/open_vault.py")
-    let child = try Child(
-      "python3", [script.standardized.path, directory.path + "/vault"] + arguments,
-      environment: ["PYTHONDONTWRITEBYTECODE": "1"])
+    let child = try start(directory, arguments)
     try child.writeLine(line)
     let output = child.finish()
     try #require(child.exitStatus == 0)
@@ -77,12 +83,9 @@ struct OtherLanguageTests {
     let directory = try TemporaryDirectory()
     try directory.secrets().set("v", forKey: "k")
     let keyFile = directory.path + "/state/vault.key"
-    let script = Repository.file("Tests/OtherLanguages/open_vault.py").standardized.path
     func status() throws -> Int32 {
-      let child = try Child(
-        "python3", [script, directory.path + "/vault", "--key-file", keyFile],
-        environment: ["PYTHONDONTWRITEBYTECODE": "1"], mergesErrors: true)
-      _ = child.finish()
+      let child = try start(directory, ["--key-file", keyFile], mergesErrors: true)
+      child.finish()
       return child.exitStatus
     }
     for (path, modes): (String, [mode_t]) in [

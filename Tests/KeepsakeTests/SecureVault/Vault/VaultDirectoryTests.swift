@@ -20,6 +20,12 @@ import Testing
     try FileManager.default.moveItem(at: directory.file(name), to: directory.file(newName))
   }
 
+  /// Moves the vault away, and puts a copy in its place.
+  private func moveAndCopyVault() throws {
+    try move("vault", to: "old")
+    try FileManager.default.copyItem(at: directory.file("old"), to: directory.file("vault"))
+  }
+
   private func expect(_ value: String, _ comment: Comment) throws {
     for store in [store, directory.secrets()] {
       #expect(try store.get("k") == value && store.get("l") == "1", comment)
@@ -28,8 +34,7 @@ import Testing
   }
 
   @Test func writesGoToTheVaultThatReplacedTheOpenOne() throws {
-    try move("vault", to: "old")
-    try FileManager.default.copyItem(at: directory.file("old"), to: directory.file("vault"))
+    try moveAndCopyVault()
     let old = try directory.contents().filter { $0.key.hasPrefix("old/") }
     try store.set("2", forKey: "k")
     try expect("2", "set")
@@ -41,24 +46,11 @@ import Testing
   /// The other vault takes its place while the new value is sealed.
   @Test(arguments: [SystemCall.write, .fdatasync, .lock])
   func aVaultThatIsReplacedDuringASetGetsTheValue(call: SystemCall) throws {
-    let directory = directory
-    let isMoved = Locked(false)
-    let plan = FaultPlan(decide: { event in
-      let isNow =
-        event.call == call
-        && isMoved.withLock { isMoved in
-          defer { isMoved = true }
-          return !isMoved
-        }
-      if isNow {
-        let files = FileManager.default
-        try? files.moveItem(at: directory.file("vault"), to: directory.file("old"))
-        try? files.copyItem(at: directory.file("old"), to: directory.file("vault"))
-      }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try store.set("2", forKey: "k") }
-    #expect(isMoved.withLock { $0 })
+    try interrupt(before: call) {
+      try moveAndCopyVault()
+    } in: {
+      try store.set("2", forKey: "k")
+    }
     // The copy has the temporary file, which is no longer of use.
     for name in try directory.temporaries() { try FileSystem.unlink(directory.file(name).path) }
     try expect("2", "\(call)")
@@ -73,8 +65,7 @@ import Testing
     #expect(try store.get("l") == nil)
     // A link in its place is followed.
     try FileManager.default.removeItem(at: directory.file(name))
-    try FileManager.default.createSymbolicLink(
-      at: directory.file(name), withDestinationURL: directory.file("old"))
+    try directory.link(name, to: directory.path + "/old")
     try expect("1", "link")
     try store.set("3", forKey: "k")
     try expect("3", "set through a link")
@@ -82,14 +73,11 @@ import Testing
 
   @Test func theVaultMayBeALink() throws {
     try move("vault", to: "elsewhere")
-    try FileManager.default.createSymbolicLink(
-      at: directory.file("vault"), withDestinationURL: directory.file("elsewhere"))
+    try directory.link("vault", to: directory.path + "/elsewhere")
     try store.set("2", forKey: "k")
     try expect("2", "the open vault")
     try directory.secrets().set("3", forKey: "k")
     try expect("3", "another store")
-    #expect(
-      try FileSystem.status(directory.file("vault").path, followsLinks: false)?.isSymbolicLink
-        == true)
+    #expect(try directory.status("vault")?.isSymbolicLink == true)
   }
 }

@@ -6,23 +6,6 @@ import Testing
 
 /// Expects a vault in its old or its new state after any failing system call.
 @Suite(.proofThread, .singleThreaded) struct VaultFaultTests {
-  private static let old = Data(String(repeating: Fault.mark + " old. ", count: 5).utf8)
-  private static let new = Data(String(repeating: Fault.mark + " new. ", count: 6).utf8)
-
-  private static func store(
-    _ directory: TemporaryDirectory, _ failures: Failures = Failures()
-  ) -> SecureVault.Store {
-    directory.secrets(failures: failures)
-  }
-
-  private static func makeTemplate() throws -> Snapshot {
-    let directory = try TemporaryDirectory(isQuick: true)
-    try store(directory).set(old, forKey: "k")
-    try store(directory).set("l", forKey: "l")
-    try directory.secrets("second").set("m", forKey: "k")
-    return try Snapshot(of: directory)
-  }
-
   @Test func eachFailingCallLeavesTheOldOrTheNewState() async throws {
     try await FaultSweep<VaultModel>().run()
   }
@@ -33,20 +16,20 @@ import Testing
 
   @Test func synchronizesFilesBeforeTheirNamesAndTheHeaderBeforeDroppingKeys() throws {
     let directory = try TemporaryDirectory()
-    let store = Self.store(directory)
+    let store = directory.secrets()
     // The key file comes before the header, and the header before a secret.
-    let first = try pathsSynchronized { try store.set(Self.old, forKey: "k") }
+    let first = try pathsSynchronized { try store.set("old", forKey: "k") }
     let key = first.firstIndex { $0.hasSuffix("/state") }
     let header = first.firstIndex { $0.hasSuffix("/vault") }
     #expect(try #require(key) < #require(header))
     #expect(first.last == FileSystem.parent(of: try directory.secretPath("k")))
-    let calls = try systemCalls { try store.set(Self.new, forKey: "k") }
+    let calls = try systemCalls { try store.set("new", forKey: "k") }
     let sync = calls.firstIndex(of: .fdatasync)
     let rename = calls.firstIndex(of: .rename)
     #expect(try #require(sync) < #require(rename) && calls.last == .fsync)
     let removal = try systemCalls { try store.remove("k") }
     #expect(removal.last == .fsync)
-    try store.set(Self.new, forKey: "k")
+    try store.set("new", forKey: "k")
     let events = Locked<[String]>([])
     let plan = FaultPlan(decide: { event in
       if [.rename, .fdatasync, .fsync].contains(event.call) {
@@ -83,8 +66,8 @@ import Testing
     for code in [EPERM, ENOMEM, EAGAIN] {
       let plan = FaultPlan(decide: { $0.call == call ? .fail(code) : .proceed })
       try FaultPlan.$current.withValue(plan) {
-        try store.set(Self.new, forKey: "k")
-        #expect(try store.getData("k") == Self.new)
+        try store.set("new", forKey: "k")
+        #expect(try store.get("k") == "new")
         try store.rotateKeys()
         try store.lock()
         try store.unlock()
@@ -101,7 +84,8 @@ import Testing
   }
 
   @Test func removesStaleTemporaryFiles() throws {
-    let directory = try TemporaryDirectory(copying: try Self.makeTemplate())
+    let directory = try TemporaryDirectory(isQuick: true)
+    try directory.secrets().set("old", forKey: "k")
     let path = try directory.openVault().entryPath(service: "standard", key: "k")
     let entry = "vault/\(path.directoryName)/.entry"
     let stale = ["\(entry).abc.tmp", "vault/.vault.hdr.abc.tmp"]
@@ -109,21 +93,17 @@ import Testing
     let keys = "state/.vault.key.abc.tmp"
     for name in stale + fresh + [keys] { try directory.write([1, 2, 3], to: name) }
     // Writers take less than ten minutes.
-    for (names, seconds) in [(stale, 601), (fresh, 60)] as [([String], Int64)] {
-      for name in names {
-        let file = try File(directory.file(name).path, .readWrite)
-        try file.setTimes(accessed: 0, modified: WallClock.now - seconds * WallClock.second)
-      }
-    }
+    for name in stale { try directory.age(name, seconds: 601) }
+    for name in fresh { try directory.age(name, seconds: 60) }
     // A set removes temporary files of entries in the directory of its service; a write of the
     // header removes temporary files of headers.
-    try Self.store(directory).set(Self.new, forKey: "k")
-    try Self.store(directory).rotateKeys()
+    try directory.secrets().set("new", forKey: "k")
+    try directory.secrets().rotateKeys()
     #expect(try directory.temporaries().sorted() == ([keys] + fresh).sorted())
     // Temporary files of the key file contain keys, so they are removed at any age, under the lock;
     // so are those in a directory whose name comes from an old key.
-    try Self.store(directory).protect(with: .keyFile)
+    try directory.secrets().protect(with: .keyFile)
     #expect(try directory.temporaries() == [fresh[1]])
-    #expect(try Self.store(directory).getData("k") == Self.new)
+    #expect(try directory.secrets().get("k") == "new")
   }
 }

@@ -11,10 +11,9 @@ import Testing
     let directory = try TemporaryDirectory()
     try directory.secrets().set("1", forKey: "k")
     let service = FileSystem.parent(of: try directory.secretPath("k"))
-    let elsewhere = directory.file("elsewhere")
-    try FileManager.default.moveItem(at: URL(filePath: service), to: elsewhere)
-    try FileManager.default.createSymbolicLink(
-      atPath: service, withDestinationPath: elsewhere.path)
+    let elsewhere = directory.path + "/elsewhere"
+    try FileSystem.rename(service, to: elsewhere)
+    try directory.link("vault/" + FileSystem.name(of: service), to: elsewhere)
     let before = try directory.contents()
     let store = directory.secrets()
     let error = expectFailure(.accessDenied) {
@@ -27,7 +26,7 @@ import Testing
     #expect(error?.path == service)
     #expect(try directory.contents() == before)
     try FileSystem.unlink(service)
-    try FileManager.default.moveItem(at: elsewhere, to: URL(filePath: service))
+    try FileSystem.rename(elsewhere, to: service)
     #expect(try directory.secrets().get("k") == "1")
   }
 }

@@ -28,9 +28,8 @@ extension OneAtATime {
       for round in 0..<max(3, seconds / 3) {
         let directory = try TemporaryDirectory()
         let peers = try (0..<count).map {
-          $0 < protecting
-            ? try Peer.start(directory, "vault-create", "\($0)", "\(secrets)", "protect")
-            : try Peer.start(directory, "vault-create", "\($0)", "\(secrets)")
+          try Peer.start(
+            directory, "vault-create", "\($0)", "\(secrets)", $0 < protecting ? "protect" : "")
         }
         for peer in peers { try #require(peer.line() == "ready") }
         // Each line takes microseconds, and creating a vault takes milliseconds.
@@ -70,7 +69,7 @@ extension OneAtATime {
       } in: {
         switch call {
         case 0: _ = try vault.read("standard", "key1", reason: nil)
-        case 1: try set("own", 0, vault)
+        case 1: try vault.set("own", forKey: "key0")
         case 2: try vault.rotateKeys()
         default: try vault.unlock(passphrase: nil)
         }
@@ -91,11 +90,7 @@ extension OneAtATime {
       var events: [VaultStress.Event] = []
       for writer in writers {
         for line in writer.finish().split(separator: "\n") {
-          if let event = VaultStress.Event(line) {
-            events.append(event)
-          } else {
-            Issue.record("\(line)")
-          }
+          events.append(try #require(VaultStress.Event(line), "\(line)"))
         }
         #expect(writer.exitStatus == 0)
       }
@@ -170,12 +165,11 @@ extension OneAtATime {
         }
         strays += try directory.temporaries().count
         // Writes remove temporary files that are ten minutes old.
-        for name in try directory.temporaries() { try age(directory.file(name).path, by: 601) }
+        for name in try directory.temporaries() { try directory.age(name, seconds: 601) }
         let store = directory.secrets("even", failures: failures)
         try store.set("v", forKey: "after")
         try store.protect(with: .keyFile)
         #expect(try store.get("after") == "v")
-        #expect(try directory.temporaries() == [])
         try expectNoStrayFiles(directory)
         #expect(last.allSatisfy { $0 >= 1 }, "steps done: \(last)")
       }
@@ -252,32 +246,15 @@ extension OneAtATime {
       let vaults = [directory.vault(timeout: timeout), directory.vault(timeout: timeout)]
       #expect(try vaults[0].read("standard", "key0", reason: nil) != nil)
       for vault in vaults {
-        let calls: [(String, () throws(StorageError) -> Void)] = [
-          (
-            "set",
-            { () throws(StorageError) in
-              try [1].withBytes { bytes throws(StorageError) in
-                _ = try vault.write(
-                  NewSecret(
-                    kind: .data, value: bytes, service: "standard", key: "key0", access: nil))
-              }
-            }
-          ),
-          ("remove", { () throws(StorageError) in try vault.remove("standard", "key1") }),
-          ("rotate", vault.rotateKeys),
-          (
-            "protect",
-            { () throws(StorageError) in try vault.protect(with: .closure("c") { Data(count: 32) })
-            }
-          ),
+        let calls: [(String, () throws -> Void)] = [
+          ("set", { try vault.set("late", forKey: "key0") }),
+          ("remove", { try vault.remove("standard", "key1") }), ("rotate", vault.rotateKeys),
+          ("protect", { try vault.protect(with: .closure("c") { Data(count: 32) }) }),
           ("eraseVault", vault.erase),
         ]
         for (name, call) in calls {
           var failure: StorageError?
-          let calls = systemCalls {
-            do throws(StorageError) { try call() } catch { failure = error }
-          }
-          #expect(failure?.code == .timedOut, "\(name)")
+          let calls = systemCalls { failure = expectFailure(.timedOut) { try call() } }
           // It gives up after the vault's time-out, and has tried again before.
           #expect(failure?.description.contains("more than \(timeout)") == true, "\(name)")
           #expect(calls.count { $0 == .lock } > 1, "\(name)")
@@ -299,7 +276,7 @@ extension OneAtATime {
 
     @Test func nothingIsReadOrWrittenBetweenLockAndUnlock() async throws {
       let vault = directory.vault(failures: failures)
-      try set("0", 0, vault)
+      try vault.set("0", forKey: "key0")
       let end = ContinuousClock.now + .milliseconds(seconds * 200)
       // Odd from just before lock() returns until just before it is unlocked.
       let phase = Locked(0)
@@ -315,14 +292,10 @@ extension OneAtATime {
               if number == 4 {
                 try vault.rotateKeys()
               } else if number.isMultiple(of: 2) {
-                try set("value", number, vault)
+                try vault.set("value", forKey: "key\(number)")
               } else {
-                guard let secret = try vault.read("standard", "key0", reason: nil) else {
-                  faults.withLock { $0.append("lost") }
-                  continue
-                }
-                let text = secret.withBytes { $0.byteCount }
-                if text == 0 { faults.withLock { $0.append("empty") } }
+                let count = try vault.read("standard", "key0", reason: nil)?.range.count ?? 0
+                if count == 0 { faults.withLock { $0.append("lost") } }
               }
               tallies.withLock { $0[0] += 1 }
               let isWrong = before % 2 == 1 && phase.withLock { $0 } == before
@@ -411,8 +384,7 @@ extension OneAtATime {
       func scan(isOpen: Bool, _ after: String, passphrase: String? = nil) throws {
         let now = try KnownKeys(of: directory, passphrase: passphrase)
         ever.formUnion(now)
-        let said = try #require(try peer.ask("scan " + ever.masked))
-        try ever.expect(inMemory: isOpen ? now.held : [], said, after)
+        try ever.expect(inMemory: isOpen ? now.held : [], of: peer, after)
       }
       func ask(_ request: String, _ answer: String = "ok") throws {
         let answered = try peer.ask(request)
@@ -488,13 +460,11 @@ extension OneAtATime {
         let keys = try KnownKeys(of: directory, passphrase: passphrase)
         // The positive control: both processes hold the keys, in their page alone.
         for peer in [first, second] {
-          try keys.expect(
-            inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "remembered")
+          try keys.expect(inMemory: keys.held, of: peer, "remembered")
         }
         for peer in [second, first] {
           #expect(try peer.ask("lock") == "ok")
-          try keys.expect(
-            inMemory: [], try #require(try peer.ask("scan " + keys.masked)), "remembered and lock")
+          try keys.expect(inMemory: [], of: peer, "remembered and lock")
         }
       } else {
         #expect(try second.ask("lock") == "ok")
@@ -503,20 +473,22 @@ extension OneAtATime {
       #expect(first.finish() == "" && second.finish() == "")
     }
 
-    @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
-    func aForkedChildHasNoneOfItsParentsKeys(passphrase: String?) throws {
+    /// Starts a process that has stored a secret.
+    private func startWithOpenVault(_ passphrase: String?) throws -> (Child, KnownKeys) {
       let peer = try Peer.start(directory, "vault-serve")
       #expect(try peer.ask("set a value") == "ok")
       if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
-      let keys = try KnownKeys(of: directory, passphrase: passphrase)
-      try keys.expect(
-        inMemory: [], try #require(try peer.ask("fork-scan " + keys.masked)), "fork")
+      return (peer, try KnownKeys(of: directory, passphrase: passphrase))
+    }
+
+    @Test(.enabled(if: canBeScanned), arguments: [nil, passphrases[0]])
+    func aForkedChildHasNoneOfItsParentsKeys(passphrase: String?) throws {
+      let (peer, keys) = try startWithOpenVault(passphrase)
+      try keys.expect(inMemory: [], of: peer, by: "fork-scan", "fork")
       #expect(try peer.ask("fork-get a") == (passphrase == nil ? "value" : "locked"))
       // The parent still has its keys.
       #expect(try peer.ask("get a") == "value")
-      try keys.expect(
-        inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)),
-        "fork, in the parent")
+      try keys.expect(inMemory: keys.held, of: peer, "fork, in the parent")
       #expect(peer.finish() == "" && peer.exitStatus == 0)
     }
 
@@ -526,12 +498,8 @@ extension OneAtATime {
       #expect(try peer.ask("fork-set b value") == "ok")
       #expect(try peer.ask("set c value") == "ok")
       #expect(peer.finish() == "" && peer.exitStatus == 0)
-      let nonces = try ["a", "b", "c"].flatMap { key in
-        let bytes = try Bytes.read(directory.secretPath(key))
-        let header = try EntryHeader(bytes)
-        return [EntryHeader.size, EntryHeader.size + header.namesLength].map { start in
-          Array(bytes[start..<(start + XAES.nonceSize)])
-        }
+      let nonces = try ["a", "b", "c"].flatMap {
+        try EntryHeader.nonces(in: directory.secretPath($0))
       }
       #expect(Set(nonces).count == 6)
     }
@@ -547,11 +515,8 @@ extension OneAtATime {
 
     @Test(.enabled(if: canBeScanned && dumpsArePlainFiles), arguments: [nil, passphrases[0]])
     func aCoreDumpOfAnOpenVaultHasNoKeys(passphrase: String?) throws {
-      let peer = try Peer.start(directory, "vault-serve")
-      #expect(try peer.ask("set a value") == "ok")
-      if let passphrase { #expect(try peer.ask("protect \(passphrase) \(Self.logN)") == "ok") }
-      let keys = try KnownKeys(of: directory, passphrase: passphrase)
-      try keys.expect(inMemory: keys.held, try #require(try peer.ask("scan " + keys.masked)), "set")
+      let (peer, keys) = try startWithOpenVault(passphrase)
+      try keys.expect(inMemory: keys.held, of: peer, "set")
       let dumps = directory.path + "/dump"
       try FileManager.default.createDirectory(atPath: dumps, withIntermediateDirectories: false)
       try peer.writeLine("abort \(dumps)")
@@ -599,64 +564,38 @@ private struct KnownKeys {
     for pad in [0x36, 0x5C] as [UInt8] { add("names in HMAC", names.map { $0 ^ pad }) }
     try addHKDF("key set", master, vaultID, "Keepsake vault 1 key set", 32)
 
-    try addMessageKeys(of: session)
+    // The keys of the boxes of one entry, each of which is derived for one message.
+    for path in try session.storage.allEntries().prefix(1) {
+      let id = try EntryHeader(Bytes.read(path.path)).keyID
+      let key = try #require(ring.withEntryKey(id) { Array($0) })
+      for nonce in try EntryHeader.nonces(in: path.path) {
+        add("message", XAES.messageKey(key, nonce))
+      }
+    }
 
     let slot = try #require(session.header.masterSlot)
     let salt = Array(slot.bytes[(4 + slot.locator.count)...].prefix(32))
     if let passphrase {
-      var derived = [UInt8](repeating: 0, count: 64)
-      try Array(passphrase.utf8).withBytes { passphrase throws(StorageError) in
-        try salt.withBytes { salt throws(StorageError) in
-          var span = derived.mutableSpan
-          try span.withUnsafeMutableBytes { derived throws(StorageError) in
-            try KeyDerivation.scrypt(passphrase, salt: salt, logN: slot.logN, into: derived)
-          }
-        }
-      }
+      let derived = try KeyDerivation.scrypt(passphrase, salt: salt, logN: slot.logN)
       // The other half is in the header.
       add("scrypt", Array(derived.prefix(32)))
       return
     }
     let file = try directory.bytes(of: "state/vault.key").dropFirst(8).dropLast(32)
     for start in stride(from: file.startIndex, to: file.endIndex, by: 48) {
-      add("key file", Array(file[(start + 16)..<(start + 48)]))
+      let key = Array(file[(start + 16)..<(start + 48)])
+      add("key file", key)
       guard Array(file[start..<(start + 16)]) == slot.locator else { continue }
-      try addHKDF(
-        "slot", Array(file[(start + 16)..<(start + 48)]), salt,
-        "Keepsake vault 1 slot: key file", 64)
-    }
-  }
-
-  /// The keys of the boxes of one entry, each of which is derived for one message.
-  private mutating func addMessageKeys(of session: VaultSession) throws {
-    for path in try session.storage.allEntries().prefix(1) {
-      let bytes = try Bytes.read(path.path)
-      let header = try EntryHeader(bytes)
-      for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
-        let nonce = Array(bytes[start..<(start + XAES.nonceSize)])
-        let key = try #require(session.ring.withEntryKey(header.keyID) { Array($0) })
-        add("message", XAES.messageKey(key, nonce))
-      }
+      try addHKDF("slot", key, salt, "Keepsake vault 1 slot: key file", 64)
     }
   }
 
   private mutating func addHKDF(
     _ name: String, _ secret: [UInt8], _ salt: [UInt8], _ info: String, _ count: Int
   ) throws {
-    add(
-      "\(name), extracted",
-      try salt.withBytes { salt throws(StorageError) in
-        try secret.withBytes { secret throws(StorageError) in
-          try Digest.hmac(key: salt, secret)
-        }
-      })
-    var derived = [UInt8](repeating: 0, count: count)
-    try secret.withBytes { secret throws(StorageError) in
-      var span = derived.mutableSpan
-      try span.withUnsafeMutableBytes { derived throws(StorageError) in
-        try KeyDerivation.hkdf(secret, salt: salt, info: Array(info.utf8), into: derived)
-      }
-    }
+    add("\(name), extracted", try Digest.hmac(key: salt, secret))
+    let derived = try KeyDerivation.hkdf(
+      secret, salt: salt, info: Array(info.utf8), count: count)
     add(name, Array(derived.prefix(32)))
   }
 
@@ -691,18 +630,16 @@ private struct KnownKeys {
   /// memory.
   var masked: String {
     parts.map { part in
-      part.bytes.map { byte in
-        let digits = String(byte ^ MemoryScan.mask, radix: 16)
-        return digits.count == 1 ? "0" + digits : digits
-      }.joined()
+      part.bytes.map { String(format: "%02x", $0 ^ MemoryScan.mask) }.joined()
     }.joined(separator: " ")
   }
 
   /// Expects these keys in shielded pages, and no part of any key anywhere else.
   func expect(
-    inMemory expected: Set<Entry>, _ said: String, _ after: String,
+    inMemory expected: Set<Entry>, of peer: Child, by request: String = "scan", _ after: String,
     sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
+    let said = try #require(try peer.ask("\(request) \(masked)"), sourceLocation: sourceLocation)
     let words = said.split(separator: " ")
     try #require(words.first == "scanned", "\(said)", sourceLocation: sourceLocation)
     #expect(Int(words[1]) ?? 0 > 4 << 20, "after \(after)", sourceLocation: sourceLocation)
@@ -732,20 +669,6 @@ extension TemporaryDirectory {
   fileprivate func bothServices(_ failures: Failures) -> [SecureVault.Store] {
     [0, 1].map { secrets(VaultStress.service($0), failures: failures) }
   }
-}
-
-private func set(_ text: String, _ key: Int, _ vault: Vault) throws(StorageError) {
-  try Array(text.utf8).withBytes { bytes throws(StorageError) in
-    _ = try vault.write(
-      NewSecret(
-        kind: .text, value: bytes, service: "standard", key: "key\(key)", access: nil))
-  }
-}
-
-/// Sets a file's modification time back.
-private func age(_ path: String, by seconds: Int) throws {
-  let moment = timespec(tv_sec: time(nil) - seconds, tv_nsec: 0)
-  try #require(utimensat(AT_FDCWD, path, [moment, moment], 0) == 0)
 }
 
 /// Whether a process holds the exclusive lock of a vault.
@@ -790,29 +713,15 @@ private func expectOneKey(
   }
 }
 
-/// Expects each get to have returned a value that no set had replaced before the get started.
-private func expectNoOldValue(
-  _ events: [VaultStress.Event], sourceLocation: SourceLocation = #_sourceLocation
-) {
-  for (key, events) in Dictionary(grouping: events, by: \.key) {
-    let sets = events.filter { $0.kind == .set }
-    var wrong: [String] = []
-    for get in events where get.kind != .set {
-      let over = sets.filter { $0.end < get.start }
-      guard get.kind == .get else {
-        if !over.isEmpty { wrong.append("lost: \(get.line)") }
-        continue
-      }
-      let source = sets.first { $0.writer == get.writer && $0.number == get.number }
-      guard let source, source.start < get.end else {
-        wrong.append("never set: \(get.line)")
-        continue
-      }
-      if let later = over.first(where: { $0.start > source.end }) {
-        wrong.append("old: \(get.line) after \(later.line)")
-      }
-    }
-    #expect(
-      wrong.prefix(3) == [], "of \(wrong.count) at key \(key)", sourceLocation: sourceLocation)
+/// Expects each get to have returned the value that was set last.
+private func expectNoOldValue(_ events: [VaultStress.Event]) {
+  let calls = events.map {
+    RegisterCall(
+      key: $0.key, isWrite: $0.kind == .set, value: $0.writer << 32 | $0.number,
+      began: UInt64($0.start), ended: UInt64($0.end))
+  }
+  for (_, calls) in Dictionary(grouping: calls, by: \.key) {
+    let violation = LinearizabilityCheck.violation(in: calls)
+    #expect(violation == nil, "\(violation?.description ?? "")")
   }
 }

@@ -117,19 +117,15 @@ import Testing
   @Test func aLinkedVaultIsReplacedBehindItsLink() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
     let old = try stage.files("vault")
-    let disk = stage.directory.file("disk")
-    try FileManager.default.createDirectory(at: disk, withIntermediateDirectories: true)
-    let vault = stage.directory.file("vault")
-    try FileManager.default.moveItem(at: vault, to: disk.appending(path: "vault"))
-    try FileManager.default.createSymbolicLink(
-      at: vault, withDestinationURL: disk.appending(path: "vault"))
+    try stage.directory.moveVaultBehindALink()
+    let disk = stage.directory.file("disk").path
     let kept = try #require(try stage.restore())
-    #expect(kept.hasPrefix(disk.path + "/" + Self.kept))
+    #expect(kept.hasPrefix(disk + "/" + Self.kept))
     #expect(try stage.secrets() == ["c": "restored"])
-    #expect(try FileSystem.status(vault.path, followsLinks: false)?.isSymbolicLink == true)
+    #expect(try stage.directory.status("vault")?.isSymbolicLink == true)
     #expect(try stage.files("disk/" + FileSystem.name(of: kept)) == old)
     #expect(try stage.directory.names() == ["disk", "state", "vault"])
-    #expect(try FileSystem.list(disk.path).count == 2)
+    #expect(try FileSystem.list(disk).count == 2)
   }
 
   /// An entry is being copied, and the header is not yet.
@@ -144,14 +140,8 @@ import Testing
       if event.call == .lock { _ = attempts.increment() }
       return .proceed
     })
-    let isStarted = Locked(false)
-    let plan = FaultPlan(decide: { event in
-      guard event.call == .open, event.path.hasPrefix(directory.path + "/backup/"),
-        isStarted.withLock({ isStarted in
-          defer { isStarted = true }
-          return !isStarted
-        })
-      else { return .proceed }
+    let entry = try directory.secretPath("k").dropFirst(directory.path.count + "/vault".count)
+    try interrupt(before: .open, at: "/backup" + entry) {
       _ = startThread {
         FaultPlan.$current.withValue(counting) {
           #expect(throws: Never.self) { try other.rotateKeys() }
@@ -162,14 +152,11 @@ import Testing
       waitUntil("the keys are changed, or this is waited for") {
         isRotated.isOpen || attempts.withLock { $0 } > 20
       }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
+    } in: {
       try store.backUp(
         to: directory.path + "/backup", keyFile: directory.path + "/backup.key")
     }
     isRotated.wait()
-    #expect(isStarted.withLock { $0 })
     #expect(try store.get("k") == "v")
     let restored = try TemporaryDirectory(isQuick: true)
     _ = try restored.secrets().prepareRestore(
@@ -182,16 +169,16 @@ import Testing
   func aMountedVaultIsNotReplaced() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
     let vault = stage.directory.file("vault").path
-    try FileManager.default.moveItem(atPath: vault, toPath: vault + "2")
-    try FileManager.default.createDirectory(atPath: vault, withIntermediateDirectories: true)
+    try FileSystem.rename(vault, to: vault + "2")
+    try stage.directory.makeDirectory("vault")
     guard mount("tmpfs", vault, "tmpfs", 0, "size=1m,mode=0700") == 0 else { return }
     defer { umount2(vault, 2) }
     for name in try FileSystem.list(vault + "2") {
       try FileManager.default.copyItem(atPath: vault + "2/" + name, toPath: vault + "/" + name)
     }
     let old = try stage.files("vault")
-    let error = expectFailure(.misuse) { _ = try stage.restore() }
-    #expect(error?.path == vault && error?.reason?.contains("mounted") == true, "\(error as Any)")
+    let error = expectFailure(.misuse, reason: "mounted") { _ = try stage.restore() }
+    #expect(error?.path == vault)
     #expect(try stage.files("vault") == old && stage.secrets() == Self.secrets)
     #expect(try stage.directory.names() == ["state", "vault", "vault2"])
   }
@@ -212,20 +199,11 @@ import Testing
     }
     // Not made by a restore.
     let others = ["vault.replaced-by-me", "vault.replaced"]
-    for name in others {
-      try FileManager.default.createDirectory(
-        at: directory.file(name), withIntermediateDirectories: false)
-    }
-    let link = directory.file("vault.replaced-9999999999").path
-    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: backup)
+    for name in others { try directory.makeDirectory(name) }
+    let link = "vault.replaced-9999999999"
+    try directory.link(link, to: backup)
     // The vault was moved to another disk since.
-    if isMoved {
-      let disk = directory.file("disk").path
-      try FileManager.default.createDirectory(atPath: disk, withIntermediateDirectories: false)
-      try FileSystem.rename(directory.file("vault").path, to: disk + "/vault")
-      try FileManager.default.createSymbolicLink(
-        atPath: directory.file("vault").path, withDestinationPath: disk + "/vault")
-    }
+    if isMoved { try directory.moveVaultBehindALink() }
     let copy = directory.file("copy").path
     try #require(Foundation.link(kept[0] + "/vault.hdr", copy) == 0)
     if !isPresent { try FileSystem.removeTree(directory.file("vault").path) }
@@ -243,8 +221,7 @@ import Testing
     try store.eraseVault()
     #expect(try FileSystem.status(kept[1]) == nil)
     for name in others { #expect(try FileSystem.status(directory.file(name).path) != nil) }
-    #expect(try FileSystem.status(backup + "/vault.hdr") != nil)
-    #expect(try FileSystem.status(link, followsLinks: false) != nil)
+    #expect(try FileSystem.status(backup + "/vault.hdr") != nil && directory.status(link) != nil)
     #expect(try Bytes.read(copy).starts(with: "KVH1".utf8), "a hard link is another one's copy")
     try store.set("w", forKey: "k")
     #expect(try store.get("k") == "w")
@@ -300,11 +277,11 @@ import Testing
 
   @Test func erasingReportsWhatItDoesNotRemove() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    try stage.directory.link(
+      "vault.replaced-9999999999", to: stage.backup.file("vault").path)
     let link = stage.directory.file("vault.replaced-9999999999").path
-    try FileManager.default.createSymbolicLink(
-      atPath: link, withDestinationPath: stage.backup.file("vault").path)
+    try stage.directory.makeDirectory("vault.replaced-8888888888")
     let mounted = stage.directory.file("vault.replaced-8888888888").path
-    try FileManager.default.createDirectory(atPath: mounted, withIntermediateDirectories: true)
     let isMounted = mount("tmpfs", mounted, "tmpfs", 0, "size=1m,mode=0700") == 0
     defer { umount2(mounted, 2) }
     let failures = Failures()
@@ -318,11 +295,20 @@ import Testing
 
   @Test func entriesWithoutAHeaderAreKept() throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
-    try FileManager.default.removeItem(atPath: stage.directory.headerPath)
+    try FileSystem.unlink(stage.directory.headerPath)
     let old = try stage.files("vault")
     #expect(old.count > 1)
     let kept = try #require(try stage.restore())
     #expect(try stage.files(FileSystem.name(of: kept)) == old)
     #expect(try stage.secrets() == ["c": "restored"])
+  }
+}
+
+extension TemporaryDirectory {
+  /// Moves the vault to another directory, to which a link leads from then on.
+  fileprivate func moveVaultBehindALink() throws {
+    try makeDirectory("disk")
+    try FileSystem.rename(path + "/vault", to: path + "/disk/vault")
+    try link("vault", to: path + "/disk/vault")
   }
 }

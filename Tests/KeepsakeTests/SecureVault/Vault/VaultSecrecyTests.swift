@@ -14,11 +14,7 @@ import Testing
     for key in ["a", "b"] {
       for size in [0, 10, 10_000] {
         try store.set(Data(count: size), forKey: key)
-        let bytes = Array(try Data(contentsOf: URL(filePath: directory.secretPath(key))))
-        let header = try EntryHeader(bytes)
-        for start in [EntryHeader.size, EntryHeader.size + header.namesLength] {
-          nonces.append(Array(bytes[start..<(start + XAES.nonceSize)]))
-        }
+        nonces += try EntryHeader.nonces(in: directory.secretPath(key))
       }
     }
     #expect(Set(nonces).count == 12)
@@ -119,8 +115,13 @@ import Testing
     let store = directory.secrets(failures: failures, authenticate: { _ in throw Failure() })
     try store.set(Self.value, forKey: "k")
     try store.set(["mode": Self.value], forKey: "model")
-    let path = try directory.secretPath("k")
-    var calls: [(String, () throws -> Void)] = [
+    func get(afterChanging path: String, _ change: ([UInt8]) throws -> [UInt8]) throws {
+      let good = try Bytes.read(path)
+      try Bytes.write(change(good), to: path)
+      defer { try? Bytes.write(good, to: path) }
+      _ = try directory.secrets().get("k")
+    }
+    let calls: [(String, () throws -> Void)] = [
       ("an enum", { _ = try store.model("k", type: Mode.self) }),
       ("a number", { _ = try store.model("k", type: Int.self) }),
       ("an identifier", { _ = try store.model("k", type: UUID.self) }),
@@ -138,10 +139,9 @@ import Testing
       (
         "a damaged secret",
         {
-          let good = try Bytes.read(path)
-          try Bytes.write(good.dropLast() + [good[good.count - 1] ^ 1], to: path)
-          defer { try? Bytes.write(good, to: path) }
-          _ = try store.get("k")
+          try get(afterChanging: directory.secretPath("k")) {
+            $0.dropLast() + [$0[$0.count - 1] ^ 1]
+          }
         }
       ),
       (
@@ -153,26 +153,18 @@ import Testing
       ),
       (
         "a damaged key file",
-        {
-          let good = try Bytes.read(directory.keyFilePath)
-          try Bytes.write(Array(good.dropLast()), to: directory.keyFilePath)
-          defer { try? Bytes.write(good, to: directory.keyFilePath) }
-          _ = try directory.secrets().get("k")
-        }
+        { try get(afterChanging: directory.keyFilePath) { Array($0.dropLast()) } }
       ),
       (
         "a key file with another key",
         {
-          let good = try Bytes.read(directory.keyFilePath)
-          var bad = good
-          bad[40] ^= 1
-          try Bytes.write(try Bytes.summed(bad), to: directory.keyFilePath)
-          defer { try? Bytes.write(good, to: directory.keyFilePath) }
-          _ = try directory.secrets().get("k")
+          try get(afterChanging: directory.keyFilePath) {
+            try Bytes.summed(Bytes.put($0[40] ^ 1, at: 40, in: $0))
+          }
         }
       ),
+      ("no passphrase", { try store.unlock(passphrase: Self.passphrase) }),
     ]
-    calls.append(("no passphrase", { try store.unlock(passphrase: Self.passphrase) }))
     for (name, call) in calls {
       let error = #expect(throws: StorageError.self, "\(name)") { try call() }
       try expectNoSecret(in: try #require(error), "\(name)")
