@@ -22,10 +22,10 @@ import Testing
     return store
   }
 
-  private func expectOpens(_ passphrase: String, _ comment: Comment? = nil) throws {
+  private func expectOpens(_ passphrase: String) throws {
     let store = locked()
     try store.unlock(passphrase: passphrase)
-    #expect(try store.get("k") == "v", comment)
+    #expect(try store.get("k") == "v")
   }
 
   private func expectCloses(_ passphrase: String) {

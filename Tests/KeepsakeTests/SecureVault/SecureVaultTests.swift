@@ -1,7 +1,6 @@
 import Foundation
 import Keepsake
 import KeepsakeTesting
-import Synchronization
 import Testing
 
 @testable import KeepsakeTestSupport
@@ -28,11 +27,11 @@ import Testing
     #expect(SecureVault.get("k") == "v" && !SecureVault.isLocked)
     SecureVault.lock()
     #expect(SecureVault.isLocked)
-    let failures = ReportedCodes()
+    let failures = Failures()
     StorageSystem.onFailure = failures.append
     #expect(SecureVault.get("k") == nil)
     #expect(SecureVault.unlock(passphrase: "wrong") == false)
-    #expect(failures.codes == [.locked, .wrongPassphrase])
+    #expect(failures.all.map(\.code) == [.locked, .wrongPassphrase])
     #expect(SecureVault.unlock(passphrase: "open sesame"))
     #expect(SecureVault.get("k") == "v")
     SecureVault.withSecret("k") { (bytes: RawSpan) in
@@ -44,11 +43,4 @@ import Testing
     SecureVault.lock(service: "other")
     #expect(SecureVault.isLocked && SecureVault.isLocked(service: "other"))
   }
-}
-
-/// The codes of reported failures.
-final class ReportedCodes: Sendable {
-  private let list = Mutex<[StorageError.Code]>([])
-  var codes: [StorageError.Code] { list.withLock { $0 } }
-  @Sendable func append(_ error: StorageError) { list.withLock { $0.append(error.code) } }
 }

@@ -26,37 +26,6 @@ import Testing
     #expect(try directory.temporaries() == [])
   }
 
-  /// The header is replaced under all bytes, of which the writers lock one each.
-  @Test(.slow) func rotatesBesideManyWriters() async throws {
-    let vault = directory.vault()
-    let isOver = Locked(false)
-    let counts = Locked((started: 0, ended: 0))
-    let writerCount = 48
-    let errors = Locked<[StorageError]>([])
-    for number in 0..<writerCount {
-      Thread.detachNewThread { [directory] in
-        let store = directory.secrets()
-        var isFirst = true
-        while !isOver.withLock({ $0 }) {
-          do throws(StorageError) {
-            try store.set("value", forKey: "k\(number)")
-          } catch {
-            errors.withLock { $0.append(error) }
-          }
-          if isFirst { counts.withLock { $0.started += 1 } }
-          isFirst = false
-        }
-        counts.withLock { $0.ended += 1 }
-      }
-    }
-    try await eventually("all write") { counts.withLock { $0.started } == writerCount }
-    for _ in 0..<3 { try vault.rotateKeys() }
-    isOver.withLock { $0 = true }
-    try await eventually("all have ended") { counts.withLock { $0.ended } == writerCount }
-    #expect(errors.withLock { $0 }.isEmpty)
-    #expect(try directory.secrets().keys().count == writerCount)
-  }
-
   @Test func locksTheNewFileAfterTheLockFileIsReplaced() throws {
     let vault = directory.vault(timeout: .milliseconds(50))
     try vault.set("1", forKey: "k")
@@ -75,10 +44,9 @@ import Testing
     let other = try TemporaryDirectory()
     try other.secrets().set("other", forKey: "k")
     try FileSystem.rename(directory.path + "/vault", to: directory.path + "/old")
-    try FileManager.default.copyItem(
-      atPath: other.path + "/vault", toPath: directory.path + "/vault")
-    try FileManager.default.removeItem(atPath: directory.keyFilePath)
-    try FileManager.default.copyItem(atPath: other.keyFilePath, toPath: directory.keyFilePath)
+    for name in ["vault", "state/vault.key"] {
+      try FileSystem.rename(other.path + "/" + name, to: directory.path + "/" + name)
+    }
     try vault.lock()
     try vault.unlock(passphrase: nil)
     try vault.set("4", forKey: "k")

@@ -80,4 +80,27 @@ import Testing
     try expect("3", "another store")
     #expect(try directory.status("vault")?.isSymbolicLink == true)
   }
+
+  /// By a store that has not used the directory before.
+  @Test(arguments: ["set", "remove", "removeAll"])
+  func aLinkInsteadOfADirectoryIsNotFollowed(_ call: String) throws {
+    let path = try directory.openVault().entryPath(service: "standard", key: "k")
+    let name = "vault/" + path.directoryName
+    try move(name, to: "elsewhere")
+    try directory.link(name, to: directory.path + "/elsewhere")
+    let before = try directory.contents()
+    let store = directory.secrets()
+    let error = expectFailure(.accessDenied) {
+      switch call {
+      case "set": try store.set("2", forKey: "k")
+      case "remove": try store.remove("k")
+      default: try store.removeAll()
+      }
+    }
+    #expect(error?.path == FileSystem.parent(of: path.path))
+    #expect(try directory.contents() == before)
+    try FileSystem.unlink(directory.path + "/" + name)
+    try move("elsewhere", to: name)
+    try expect("1", "moved back")
+  }
 }

@@ -18,7 +18,8 @@ import Testing
     let directory = try TemporaryDirectory()
     let store = directory.secrets()
     // The key file comes before the header, and the header before a secret.
-    let first = try pathsSynchronized { try store.set("old", forKey: "k") }
+    let first = try events { try store.set("old", forKey: "k") }
+      .filter { $0.call == .fsync }.map(\.path)
     let key = first.firstIndex { $0.hasSuffix("/state") }
     let header = first.firstIndex { $0.hasSuffix("/vault") }
     #expect(try #require(key) < #require(header))
@@ -30,16 +31,12 @@ import Testing
     let removal = try systemCalls { try store.remove("k") }
     #expect(removal.last == .fsync)
     try store.set("new", forKey: "k")
-    let events = Locked<[String]>([])
-    let plan = FaultPlan(decide: { event in
-      if [.rename, .fdatasync, .fsync].contains(event.call) {
+    let steps = try events { try store.rotateKeys() }
+      .filter { [.rename, .fsync].contains($0.call) }
+      .map { event in
         let name = FileSystem.name(of: event.path)
-        events.withLock { $0.append("\(event.call) \(name.count == 32 ? "secret" : name)") }
+        return "\(event.call) \(name.count == 32 ? "secret" : name)"
       }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) { try store.rotateKeys() }
-    let steps = events.withLock { $0 }.filter { !$0.hasPrefix("fdatasync") }
     #expect(
       steps == [
         "rename vault.hdr", "fsync vault", "rename secret", "fsync secret", "rename vault.hdr",
@@ -47,14 +44,14 @@ import Testing
       ])
   }
 
-  private func pathsSynchronized(_ body: () throws -> Void) rethrows -> [String] {
-    let paths = Locked<[String]>([])
+  private func events(_ body: () throws -> Void) rethrows -> [SystemCallEvent] {
+    let events = Locked<[SystemCallEvent]>([])
     let plan = FaultPlan(decide: { event in
-      if event.call == .fsync { paths.withLock { $0.append(event.path) } }
+      events.withLock { $0.append(event) }
       return .proceed
     })
     try FaultPlan.$current.withValue(plan, operation: body)
-    return paths.withLock { $0 }
+    return events.withLock { $0 }
   }
 
   @Test(arguments: [SystemCall.lockMemory, .adviseMemory])

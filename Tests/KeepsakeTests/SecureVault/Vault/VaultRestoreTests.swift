@@ -21,11 +21,12 @@ import Testing
       self.backup = try TemporaryDirectory(copying: backup)
     }
 
-    func restore() throws -> String? {
+    func prepareRestore() throws -> PreparedRestore {
       try vault.prepareRestore(
-        from: backup.file("vault").path, keyFile: backup.file("vault.key").path
-      ).commit()
+        from: backup.file("vault").path, keyFile: backup.file("vault.key").path)
     }
+
+    func restore() throws -> String? { try prepareRestore().commit() }
 
     func secrets() throws -> [String: String] {
       let store = directory.secrets()
@@ -192,10 +193,8 @@ import Testing
     try store.set("v", forKey: "k")
     let backup = directory.file("backup").path
     try store.backUp(to: backup, keyFile: nil)
-    var kept: [String] = []
-    for _ in 0..<2 {
-      kept.append(
-        try #require(try store.prepareRestore(from: backup, keyFile: nil).commit()))
+    let kept = try (0..<2).map { _ in
+      try #require(try store.prepareRestore(from: backup, keyFile: nil).commit())
     }
     // Not made by a restore.
     let others = ["vault.replaced-by-me", "vault.replaced"]
@@ -243,8 +242,7 @@ import Testing
     let copy = stage.directory.file("copy").path
     try #require(Foundation.link(stage.directory.path + "/\(names[0])/vault.hdr", copy) == 0)
     if !isPresent { try FileSystem.removeTree(stage.directory.file("vault").path) }
-    let running = try stage.vault.prepareRestore(
-      from: stage.backup.file("vault").path, keyFile: stage.backup.file("vault.key").path)
+    let running = try stage.prepareRestore()
     let staged = try #require(
       try stage.directory.names().first { $0.hasPrefix(".vault.") && !names.contains($0) })
     try store.eraseVault()
@@ -258,8 +256,7 @@ import Testing
   /// The copy of a large vault may take longer than the ten minutes after which others are swept.
   @Test(arguments: [true, false]) func aRunningRestoreIsNotSwept(isErased: Bool) throws {
     let stage = try Stage(Self.makeApp(), Self.makeBackup())
-    let running = try stage.vault.prepareRestore(
-      from: stage.backup.file("vault").path, keyFile: stage.backup.file("vault.key").path)
+    let running = try stage.prepareRestore()
     let staged = try stage.directory.temporaries()
     #expect(staged.count == 1)
     try anHourLater {
