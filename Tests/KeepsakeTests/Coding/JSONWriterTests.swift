@@ -63,13 +63,6 @@ import Testing
     #expect(failures > 0, "some programs encode nothing")
   }
 
-  @Test func randomModelsRoundTrip() throws {
-    var random = SplitMix64(seed: 7)
-    for _ in 0..<Coverage.count(sample: 20, complete: 50) {
-      try checkRoundTrip(Model(&random, depth: 3))
-    }
-  }
-
   @Test func allCharactersRoundTrip() throws {
     var random = SplitMix64(seed: 3)
     // Every kind of character at every offset within eight bytes.
@@ -98,14 +91,13 @@ import Testing
       -Double.infinity, 1e300, Double.leastNonzeroMagnitude, -0.0, 3, 0.1, 1e16, 1e15,
     ])
     try check([0.1, 3, -Float.infinity, 0.5])
-    try checkRoundTrip([UInt64.max, 0])
-    try checkRoundTrip([Int128.max, Int128.min, 0])
-    try checkRoundTrip([UInt128(UInt64.max), 0])
-    try checkRoundTrip([Int8.min, 127])
-    try checkRoundTrip([Data([0, 255]), Data()])
-    try checkRoundTrip([Date(timeIntervalSinceReferenceDate: 1.5), Date()])
-    try checkRoundTrip([try #require(Decimal(string: "12345678901234567890123456789.5"))])
-    try checkRoundTrip([UUID()])
+    let values: [any Codable & Equatable] = [
+      [UInt64.max, 0], [Int128.max, Int128.min, 0], [UInt128(UInt64.max), 0], WideIntegers(),
+      [Int8.min, 127], [Data([0, 255]), Data()],
+      [Date(timeIntervalSinceReferenceDate: 1.5), Date()],
+      [try #require(Decimal(string: "12345678901234567890123456789.5"))], [UUID()],
+    ]
+    for value in values { try checkRoundTrip(value) }
     try check([URL(string: "b", relativeTo: URL(string: "https://a.example/x/"))])
     #expect(try text([1.0, 2.5, .nan]) == #"[1,2.5,"NaN"]"#)
     #expect(try text([Float.nan]) == #"["NaN"]"#)
@@ -115,14 +107,11 @@ import Testing
   }
 
   @Test func dictionariesWithAnyKeyTypeRoundTrip() throws {
-    try checkRoundTrip(["a": 1, "b\n\"": 2])
-    try checkRoundTrip([1: "a", -2: "b"])
-    try checkRoundTrip([Suit.hearts: 1])
-    try checkRoundTrip([Tag(name: "x"): [1]])
-    try checkRoundTrip([UUID(): 1])
-    try checkRoundTrip([true: 1])
-    try checkRoundTrip([[1]: ["a": 1.5]])
-    try checkRoundTrip([String: Int]())
+    let values: [any Codable & Equatable] = [
+      ["a": 1, "b\n\"": 2], [1: "a", -2: "b"], [Suit.hearts: 1], [Tag(name: "x"): [1]],
+      [UUID(): 1], [true: 1], [[1]: ["a": 1.5]], [String: Int](),
+    ]
+    for value in values { try checkRoundTrip(value) }
     var many: [String: [String: Int]] = [:]
     for number in 0..<500 { many["key \(number)"] = ["\(number)": number] }
     try checkRoundTrip(many)
@@ -219,7 +208,27 @@ import Testing
   }
 
   @Test func subclassesShareAContainerOrUseSuperEncoders() throws {
-    let dog = Dog(name: "Rex", breed: "Collie", chip: 7)
+    /// As a superclass, with the encoder of its subclass or with one of its own.
+    func encodeBase(to encoder: any Encoder, isShared: Bool = false) throws {
+      var container = encoder.container(keyedBy: Name.self)
+      try container.encode("Rex", forKey: "name")
+      guard isShared else { return }
+      var tags = container.nestedContainer(keyedBy: Name.self, forKey: "tags")
+      try tags.encode(1, forKey: "base")
+      var list = container.nestedUnkeyedContainer(forKey: "list")
+      try list.encode("base")
+    }
+    let dog = Script { encoder in
+      var container = encoder.container(keyedBy: Name.self)
+      try container.encode("Collie", forKey: "breed")
+      try encodeBase(to: encoder, isShared: true)
+      var tags = container.nestedContainer(keyedBy: Name.self, forKey: "tags")
+      try tags.encode(2, forKey: "derived")
+      var list = container.nestedUnkeyedContainer(forKey: "list")
+      try list.encode("derived")
+      try encodeBase(to: container.superEncoder())
+      try encodeBase(to: container.superEncoder(forKey: "chip"))
+    }
     try check(dog)
     #expect(
       try text(dog) == """
@@ -320,7 +329,7 @@ import Testing
     #expect(throws: EncodingError.self) { try container?.encode(1, forKey: "b") }
     _ = kept?.unkeyedContainer()
     try? nested?.encode(1)
-    #expect(kept?.codingPath.count == 0 || kept != nil)
+    _ = kept?.codingPath
   }
 
   // MARK: Errors
@@ -461,49 +470,17 @@ private struct Tag: Codable, Hashable, CodingKeyRepresentable {
 
 private struct Empty: Codable, Equatable {}
 
+/// The encoder has calls of its own for these types, which generic code does not make.
+private struct WideIntegers: Codable, Equatable {
+  var signed = Int128.min
+  var unsigned = UInt128(UInt64.max)
+}
+
 private indirect enum Shape: Codable, Equatable {
   case circle(radius: Double)
   case square(side: Int, name: String?)
   case nested(Shape)
   case point
-}
-
-private class Animal: Encodable {
-  enum Key: CodingKey { case name, tags, list, base, derived, breed, chip }
-  let name: String
-  init(name: String) { self.name = name }
-
-  func encode(to encoder: any Encoder) throws {
-    var container = encoder.container(keyedBy: Key.self)
-    try container.encode(name, forKey: .name)
-    guard type(of: self) != Animal.self else { return }
-    var tags = container.nestedContainer(keyedBy: Key.self, forKey: .tags)
-    try tags.encode(1, forKey: .base)
-    var list = container.nestedUnkeyedContainer(forKey: .list)
-    try list.encode("base")
-  }
-}
-
-private final class Dog: Animal {
-  let breed: String
-  let chip: Int
-  init(name: String, breed: String, chip: Int) {
-    self.breed = breed
-    self.chip = chip
-    super.init(name: name)
-  }
-
-  override func encode(to encoder: any Encoder) throws {
-    var container = encoder.container(keyedBy: Key.self)
-    try container.encode(breed, forKey: .breed)
-    try super.encode(to: encoder)
-    var tags = container.nestedContainer(keyedBy: Key.self, forKey: .tags)
-    try tags.encode(2, forKey: .derived)
-    var list = container.nestedUnkeyedContainer(forKey: .list)
-    try list.encode("derived")
-    try Animal(name: name).encode(to: container.superEncoder())
-    try Animal(name: name).encode(to: container.superEncoder(forKey: .chip))
-  }
 }
 
 /// A chain of objects within each other.
@@ -539,50 +516,6 @@ extension SplitMix64 {
     default:
       [Double(bitPattern: next())].first { $0.isFinite } ?? 1
     }
-  }
-}
-
-/// A model with properties of many types, filled at random.
-private struct Model: Codable, Equatable {
-  var text: String
-  var flags: [Bool]
-  var numbers: [Int8: UInt64]
-  var wide: Int128
-  var doubles: [Double]
-  var float: Float
-  var date: Date?
-  var data: Data
-  var url: URL?
-  var decimal: Decimal
-  var id: UUID
-  var suit: Suit
-  var shapes: [Shape]
-  var texts: [String: String?]
-  var lists: [[[Int]]]
-  var children: [Model]
-  var named: [String: Model]
-
-  init(_ random: inout SplitMix64, depth: Int) {
-    text = random.text()
-    flags = (0..<random.below(3)).map { _ in random.below(2) == 0 }
-    numbers = random.below(2) == 0 ? [:] : [-3: random.next()]
-    wide = Int128(random.next()) << Int128(random.below(60))
-    doubles = (0..<random.below(4)).map { _ in random.double() }
-    float = Float(random.below(100_000)) / 1_000
-    date = random.below(2) == 0 ? nil : Date(timeIntervalSinceReferenceDate: random.double())
-    data = Data((0..<random.below(5)).map { UInt8($0) })
-    url = random.below(2) == 0 ? nil : URL(string: "https://example.com/ä?q=\(random.next())")
-    decimal = Decimal(string: "\(random.next()).\(random.below(1_000_000))5") ?? 0
-    id = UUID()
-    suit = random.below(2) == 0 ? .hearts : .spades
-    shapes = [.circle(radius: random.double()), .nested(.square(side: 1, name: random.text()))]
-    texts = random.below(2) == 0 ? [:] : [random.text(): random.text(), "none": nil]
-    lists = (0..<random.below(3)).map { _ in [[], [random.below(9)]] }
-    children = []
-    named = [:]
-    guard depth > 0 else { return }
-    for _ in 0..<random.below(2) { children.append(Model(&random, depth: depth - 1)) }
-    for _ in 0..<random.below(3) { named[random.text()] = Model(&random, depth: depth - 1) }
   }
 }
 

@@ -24,7 +24,7 @@ import Testing
   // MARK: Settings
 
   /// The changes in the records of the journal, in order.
-  private static let changes: [(key: String, value: any Codable & Sendable)] = [
+  private static let changes: [(key: String, value: any Codable & Equatable & Sendable)] = [
     ("text", "dark \"x\" \\ / \n\u{1} \u{E9}\u{1F44D}"), ("int", Int.min), ("double", 0.1),
     ("true", true), ("false", false), ("size", 1), ("data", Data([0, 1, 254, 255])),
     ("date", Date(timeIntervalSinceReferenceDate: 700_000_000.25)),
@@ -34,26 +34,17 @@ import Testing
     ("", "empty"), ("gone", 1), ("size", 16),
   ]
 
-  private static let keys = [
-    "", "data", "date", "double", "false", "infinity", "int", "list", "model", "size", "text",
-    "true",
-    "uint",
-  ]
+  private func expect<T: Codable & Equatable>(
+    _ value: T, _ key: String, in store: Defaults.Store
+  ) throws {
+    #expect(try store.get(key) == value, "\(key)")
+  }
 
   private func expectSettings(in store: Defaults.Store) throws {
-    #expect(try store.keys().sorted() == Self.keys)
-    #expect(try store.string("text") == "dark \"x\" \\ / \n\u{1} \u{E9}\u{1F44D}")
-    #expect(try store.int("int") == Int.min && store.int("size") == 16)
-    #expect(try store.double("double") == 0.1 && store.double("infinity") == -.infinity)
-    #expect(try store.bool("true") && !store.bool("false"))
-    #expect(try store.data("data") == Data([0, 1, 254, 255]))
-    let date: Date? = try store.get("date")
-    #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
-    #expect(try store.get("uint") == UInt64.max)
-    let list: Defaults.Value? = try store.get("list")
-    #expect(list == .array([.int(1), .double(2.5), .string("a/b")]))
-    #expect(try store.get("model") == ["name": "Zo\u{EB}"])
-    #expect(try store.string("") == "empty")
+    var values = Dictionary(Self.changes.map { ($0.key, $0.value) }) { $1 }
+    values["gone"] = nil
+    #expect(try store.keys().sorted() == values.keys.sorted())
+    for (key, value) in values { try expect(value, key, in: store) }
   }
 
   @Test func journalIsRead() throws {
@@ -111,37 +102,29 @@ import Testing
 
   /// One file for each key, which people and other programs may read and write.
   @Test func filesOfFileEngineAreReadAndWrittenWithTheSameBytes() async throws {
-    let files = [
-      "theme.json": "\"dark\"", "window%2Fsize.json": "16", "%.json": "true",
-      "data.json": #"{"$data": "AAH+/w=="}"#, "date.json": #"{"$date": 700000000.25}"#,
-      "infinity.json": #"{"$number": "-Infinity"}"#, "model.json": #"{"name":"Ada"}"#,
-      "trap.json": #"{"$json": {"$data":"x"}}"#,
+    let files: [(key: String, name: String, text: String, any Codable & Equatable & Sendable)] = [
+      ("theme", "theme", "\"dark\"", "dark"), ("window/size", "window%2Fsize", "16", 16),
+      ("", "%", "true", true), ("data", "data", #"{"$data": "AAH+/w=="}"#, Data([0, 1, 254, 255])),
+      (
+        "date", "date", #"{"$date": 700000000.25}"#,
+        Date(timeIntervalSinceReferenceDate: 700_000_000.25)
+      ),
+      ("infinity", "infinity", #"{"$number": "-Infinity"}"#, -Double.infinity),
+      ("model", "model", #"{"name":"Ada"}"#, ["name": "Ada"]),
+      ("trap", "trap", #"{"$json": {"$data":"x"}}"#, ["$data": "x"]),
     ]
-    for (name, text) in files { try write(Data(text.utf8), to: "golden/" + name) }
-    let (golden, new) = (
-      FileEngine(Folder(directory.file("golden"))), FileEngine(Folder(directory.file("new")))
-    )
-    try await StorageSystem.withTemporary(engines: ["golden": golden, "new": new]) {
+    for file in files { try write(Data(file.text.utf8), to: "golden/\(file.name).json") }
+    let engines: [Defaults.Suite: any StorageEngines.Engine] = [
+      "golden": FileEngine(Folder(directory.file("golden"))),
+      "new": FileEngine(Folder(directory.file("new"))),
+    ]
+    try await StorageSystem.withTemporary(engines: engines) {
       let (old, copy) = (Defaults.suite("golden"), Defaults.suite("new"))
-      #expect(
-        try old.keys().sorted()
-          == ["", "data", "date", "infinity", "model", "theme", "trap", "window/size"])
-      #expect(try old.string("theme") == "dark" && old.int("window/size") == 16 && old.bool(""))
-      #expect(try old.data("data") == Data([0, 1, 254, 255]))
-      let date: Date? = try old.get("date")
-      #expect(date == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
-      #expect(try old.double("infinity") == -.infinity && old.get("model") == ["name": "Ada"])
-      #expect(try old.get("trap") == ["$data": "x"])
-      try copy.set("dark", forKey: "theme")
-      try copy.set(16, forKey: "window/size")
-      try copy.set(true, forKey: "")
-      try copy.set(Data([0, 1, 254, 255]), forKey: "data")
-      try copy.set(date, forKey: "date")
-      try copy.set(-Double.infinity, forKey: "infinity")
-      try copy.set(["name": "Ada"], forKey: "model")
-      try copy.set(["$data": "x"], forKey: "trap")
-      for (name, text) in files {
-        #expect(try String(contentsOf: directory.file("new/" + name), encoding: .utf8) == text)
+      #expect(try old.keys().sorted() == files.map(\.key).sorted())
+      for (key, name, text, value) in files {
+        try expect(value, key, in: old)
+        try copy.set(value, forKey: key)
+        #expect(try directory.text("new/\(name).json") == text)
       }
     }
   }
@@ -154,14 +137,14 @@ import Testing
     let kind: Payload.Kind
     let expiry: StoredExpiry
     let modified: Int64
+    let value: any Codable & Equatable & Sendable
+    let lifetime: DiskCache.Expiry
     let payload: String
     let sidecar: String
 
     func payloadBytes() throws -> Data { try #require(Data(base64Encoded: payload)) }
 
-    func sidecarBytes() throws -> Data {
-      try #require(Data(base64Encoded: sidecar, options: .ignoreUnknownCharacters))
-    }
+    func sidecarBytes() throws -> Data { try GoldenFileTests.bytes(sidecar) }
   }
 
   private static let cacheDirectory = "caches/standard/"
@@ -178,14 +161,12 @@ import Testing
     let before = try directory.contents()
     let failures = Failures()
     let store = directory.cache(failures: failures)
-    #expect(try store.get("image_001") == Data([0, 1, 254, 255]))
-    #expect(try store.model("token \u{2713}") == "tok-\u{2713}")
-    #expect(try store.model("???") == ["user": "ada"])
-    #expect(try store.model("~~~") == Date(timeIntervalSinceReferenceDate: 700_000_000.25))
-    #expect(try store.model(String(repeating: "k", count: 188)) == Double.infinity)
-    #expect(try store.get("film.mp4") == Data("frames".utf8))
+    func expect<T: Codable & Equatable>(_ value: T, _ key: String) throws {
+      #expect(try store.model(key) == value, "\(key)")
+    }
     #expect(Set(try store.keys()) == Set(Self.entries.map(\.key)))
     for entry in Self.entries {
+      try expect(entry.value, entry.key)
       let found = try #require(try store.entry(entry.key))
       #expect(found.created == Date(nanoseconds: Self.created))
       #expect((found.expires == nil) == (entry.expiry == .never))
@@ -198,17 +179,8 @@ import Testing
 
   @Test func cacheHasTheSameBytesWhenWrittenNow() throws {
     let store = directory.cache()
-    let values: [any Codable] = [
-      Data([0, 1, 254, 255]), "tok-\u{2713}", ["user": "ada"],
-      Date(timeIntervalSinceReferenceDate: 700_000_000.25), Double.infinity, Data("frames".utf8),
-    ]
-    let expiries: [DiskCache.Expiry] = [
-      .never, .days(36_500), .date(Date(timeIntervalSince1970: 4_000_000_000)),
-      .idle(.days(36_500)),
-      .never, .never,
-    ]
-    for (number, entry) in Self.entries.enumerated() {
-      try store.set(values[number], forKey: entry.key, expiry: expiries[number])
+    for entry in Self.entries {
+      try store.set(entry.value, forKey: entry.key, expiry: entry.lifetime)
       let payload = try directory.bytes(of: Self.cacheDirectory + entry.path)
       #expect(try payload == Array(entry.payloadBytes()), "\(entry.path)")
       // With the times of the golden entry, the sidecar has its bytes.
@@ -221,28 +193,6 @@ import Testing
     let tag = try String(
       contentsOf: directory.file(Self.cacheDirectory + "CACHEDIR.TAG"), encoding: .utf8)
     #expect(tag == Self.tag)
-  }
-
-  /// The state between the two steps of a set that replaces the first golden entry.
-  @Test(arguments: [true, false])
-  func cacheEntryThatIsBeingOverwrittenIsRead(isPublished: Bool) throws {
-    let entry = Self.entries[0]
-    let new = Data("newer!".utf8)
-    let path = Self.cacheDirectory + entry.path
-    let sidecar = try #require(
-      Data(base64Encoded: Self.overwritten, options: .ignoreUnknownCharacters))
-    try write(isPublished ? new : entry.payloadBytes(), to: path)
-    try write(sidecar, to: path + Sidecar.suffix)
-    let modified = isPublished ? 1_700_000_060_987_654_321 : entry.modified
-    try File(directory.file(path).path, .readWrite).setTimes(accessed: 0, modified: modified)
-    let store = directory.cache()
-    #expect(try store.get(entry.key) == (isPublished ? new : entry.payloadBytes()))
-    #expect(
-      try store.entry(entry.key)?.created
-        == Date(
-          nanoseconds: Self.created + (isPublished ? 60_000_000_000 : 0)))
-    #expect(store.statistics.damaged == 0)
-    #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
   }
 
   @Test func detailedCacheEntriesAreReadAndWrittenWithTheSameBytes() throws {
@@ -276,30 +226,42 @@ import Testing
     }
   }
 
-  /// The state between the two steps of a set that replaces the first golden entry, which is then
-  /// the first record or the second one.
-  @Test(arguments: [true, false], [true, false])
-  func detailedCacheEntryThatIsBeingOverwrittenIsRead(
-    isDetailedFirst: Bool, isPublished: Bool
+  /// What the sidecar has while a set replaces the first golden entry: the new record and the one
+  /// before it. At most one of them is detailed; its payload is a nanosecond older.
+  enum Overwriting: CaseIterable {
+    case plain, detailedFirst, plainFirst
+
+    fileprivate var sidecar: String {
+      switch self {
+      case .plain: GoldenFileTests.overwritten
+      case .detailedFirst: GoldenFileTests.detailedOverPlain
+      case .plainFirst: GoldenFileTests.plainOverDetailed
+      }
+    }
+  }
+
+  /// The state between the two steps of the set.
+  @Test(arguments: Overwriting.allCases, [true, false])
+  func cacheEntryThatIsBeingOverwrittenIsRead(
+    _ overwriting: Overwriting, isPublished: Bool
   ) throws {
     let entry = Self.entries[0]
     let new = Data("newer!".utf8)
     let path = Self.cacheDirectory + entry.path
-    let sidecar = try Self.bytes(isDetailedFirst ? Self.detailedOverPlain : Self.plainOverDetailed)
+    let sidecar = try Self.bytes(overwriting.sidecar)
     try write(isPublished ? new : entry.payloadBytes(), to: path)
     try write(sidecar, to: path + Sidecar.suffix)
-    let modified: Int64 =
-      switch (isPublished, isDetailedFirst) {
-      case (true, true): 1_700_000_060_987_654_320
-      case (true, false): 1_700_000_060_987_654_321
-      case (false, true): 1_700_000_000_123_456_789
-      case (false, false): 1_700_000_000_123_456_788
-      }
-    try File(directory.file(path).path, .readWrite).setTimes(accessed: 0, modified: modified)
+    let isDetailed = overwriting == (isPublished ? .detailedFirst : .plainFirst)
+    let modified = isPublished ? 1_700_000_060_987_654_321 : entry.modified
+    try File(directory.file(path).path, .readWrite)
+      .setTimes(accessed: 0, modified: modified - (isDetailed ? 1 : 0))
     let store = directory.cache()
     #expect(try store.get(entry.key) == (isPublished ? new : entry.payloadBytes()))
-    let tag = isDetailedFirst == isPublished ? (isPublished ? "\"2\"" : "\"1\"") : nil
-    #expect(try store.entry(entry.key)?.tags["etag"] == tag)
+    let found = try #require(try store.entry(entry.key))
+    let created = Self.created + (isPublished ? 60_000_000_000 : 0)
+    #expect(found.created == Date(nanoseconds: created))
+    let tag = isPublished ? "\"2\"" : "\"1\""
+    #expect(found.tags["etag"] == (isDetailed ? tag : nil))
     #expect(store.statistics.damaged == 0)
     #expect(try directory.bytes(of: path + Sidecar.suffix) == Array(sidecar))
     // The next set keeps the record that the payload belongs to, and replaces it.
@@ -460,7 +422,6 @@ import Testing
 
   private static let hundredYears: Int64 = 3_153_600_000_000_000_000
 
-  /// All times of creation and modification are in 2023.
   /// The record of a text that replaces the first entry, and the record before it.
   private static let overwritten = """
     S1NFAQEAAACBFJ3OmfWlPwYAAAAAAAAAscBPaQydlxeRxsHo2cHFtQBYcS4MnZcXAAAAAAAAAAAJAAAAAAAAAGlt
@@ -468,11 +429,12 @@ import Testing
     AAAAAABpbWFnZV8wMDE=
     """
 
+  /// All times of creation and modification are in 2023.
   private static let entries = [
     Entry(
       key: "image_001", path: "8f/aW1hZ2VfMDAx", kind: .data,
       expiry: .never, modified: 1_700_000_000_123_456_789,
-      payload: "AAH+/w==",
+      value: Data([0, 1, 254, 255]), lifetime: .never, payload: "AAH+/w==",
       sidecar: """
         S1NFAQAAAAAbsu0klHU3uQQAAAAAAAAAFc2FPf6clxcYbORbQKfh+gAAKjb+nJcXAAAAAAAAAAAJAAAAAAAA
         AGltYWdlXzAwMQ==
@@ -480,7 +442,7 @@ import Testing
     Entry(
       key: "token \u{2713}", path: "50/dG9rZW4g4pyT", kind: .text,
       expiry: .after(hundredYears), modified: 1_700_000_000_123_456_788,
-      payload: "dG9rLeKckw==",
+      value: "tok-\u{2713}", lifetime: .days(36_500), payload: "dG9rLeKckw==",
       sidecar: """
         S1NFAQEBAADXtKWRytqVLgcAAAAAAAAAFM2FPf6clxeVeXpm4vJ6HgAAKjb+nJcXAACs033WwysJAAAAAAAA
         AHRva2VuIOKckw==
@@ -488,6 +450,7 @@ import Testing
     Entry(
       key: "???", path: "66/Pz8_", kind: .json,
       expiry: .at(4_000_000_000_000_000_000), modified: 1_700_000_000_123_456_788,
+      value: ["user": "ada"], lifetime: .date(Date(timeIntervalSince1970: 4_000_000_000)),
       payload: "eyJ1c2VyIjoiYWRhIn0=",
       sidecar: """
         S1NFAQICAAD/nOQ4TRD+mA4AAAAAAAAAFM2FPf6clxdn/qx+HPKBcwAAKjb+nJcXAACQnc7agjcDAAAAAAAA
@@ -496,6 +459,7 @@ import Testing
     Entry(
       key: "~~~", path: "5c/fn5-", kind: .date,
       expiry: .idle(hundredYears), modified: 1_700_000_000_123_456_788,
+      value: Date(timeIntervalSinceReferenceDate: 700_000_000.25), lifetime: .idle(.days(36_500)),
       payload: "NzAwMDAwMDAwLjI1",
       sidecar: """
         S1NFAQMDAAChhHm4qCJIJAwAAAAAAAAAFM2FPf6clxfoblxtj5/tWgAAKjb+nJcXAACs033WwysDAAAAAAAA
@@ -505,7 +469,7 @@ import Testing
       key: String(repeating: "k", count: 188), path: "8c/h.8c555647b03d8e679ff65110b8603024",
       kind: .number,
       expiry: .never, modified: 1_700_000_000_123_456_789,
-      payload: "IkluZmluaXR5Ig==",
+      value: Double.infinity, lifetime: .never, payload: "IkluZmluaXR5Ig==",
       sidecar: """
         S1NFAQQAAABM4vyjb1kqdwoAAAAAAAAAFc2FPf6clxc/QbpEzPJtpgAAKjb+nJcXAAAAAAAAAAC8AAAAAAAA
         AGtra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr
@@ -515,7 +479,7 @@ import Testing
     Entry(
       key: "film.mp4", path: "04/ZmlsbS5tcDQ.mp4", kind: .data,
       expiry: .never, modified: 1_700_000_000_123_456_789,
-      payload: "ZnJhbWVz",
+      value: Data("frames".utf8), lifetime: .never, payload: "ZnJhbWVz",
       sidecar: """
         S1NFAQAAAAA1sCirthtOHAYAAAAAAAAAFc2FPf6clxcGGy8oFaCg8wAAKjb+nJcXAAAAAAAAAAAIAAAAAAAA
         AGZpbG0ubXA0
