@@ -47,8 +47,7 @@ extension OneAtATime {
         case .deleted: try remove(TemporaryDirectory.journal, directory)
         case .replacedByDirectory:
           try remove(TemporaryDirectory.journal, directory)
-          try FileManager.default.createDirectory(
-            at: directory.file(TemporaryDirectory.journal), withIntermediateDirectories: false)
+          try directory.makeDirectory(TemporaryDirectory.journal)
         case .replacedByPipe:
           try remove(TemporaryDirectory.journal, directory)
           try #require(mkfifo(directory.file(TemporaryDirectory.journal).path, 0o600) == 0)
@@ -102,15 +101,17 @@ extension OneAtATime {
       return counts
     }
 
-    /// Waits until a process makes no wake-ups for a while. A busy machine takes longer for that.
-    private static func expectSleep(of process: pid_t) throws {
-      var (before, after) = (["": 0], [:] as [String: Int])
-      for _ in 0..<100 where before != after {
-        before = try wakeUps(of: process)
+    /// Expects processes to make no wake-ups for a while, at least once they have handled the last
+    /// event, and once a restored file has settled. A busy machine takes longer for that.
+    private static func expectSleep(of processes: [String: pid_t]) throws {
+      var restless = processes
+      for _ in 0..<100 where !restless.isEmpty {
+        let before = try restless.mapValues(wakeUps)
         BackgroundThread.sleep(for: .milliseconds(1_200))
-        after = try wakeUps(of: process)
+        let after = try restless.mapValues(wakeUps)
+        restless = restless.filter { before[$0.key] != after[$0.key] }
       }
-      #expect(before == after)
+      #expect(restless.isEmpty)
     }
 
     /// All at the same time, each in a process of its own.
@@ -131,16 +132,8 @@ extension OneAtATime {
         try #require(follower.line() == "ready")
         try situation.make(in: directory)
       }
-      var restless = followers
-      // They sleep as soon as they have handled the last event, and once a restored file has
-      // settled. A busy machine takes longer for that.
-      for _ in 0..<100 where !restless.isEmpty {
-        let before = try restless.map { try Self.wakeUps(of: $0.2.identifier) }
-        BackgroundThread.sleep(for: .milliseconds(1_200))
-        let after = try restless.map { try Self.wakeUps(of: $0.2.identifier) }
-        restless = restless.indices.filter { before[$0] != after[$0] }.map { restless[$0] }
-      }
-      #expect(restless.map(\.situation).isEmpty)
+      let processes = followers.map { ("\($0.situation)", $0.2.identifier) }
+      try Self.expectSleep(of: Dictionary(uniqueKeysWithValues: processes))
       for (situation, directory, follower) in followers where situation.isWritable {
         try directory.store().set(7, forKey: "k")
         #expect(follower.prints("7"), "\(situation)")
@@ -162,7 +155,7 @@ extension OneAtATime {
       try file.overwrite(rest.span.bytes, at: end)
       #expect(try directory.store().int("k") == 1, "the record is not published")
       holder.killAndWait()
-      try Self.expectSleep(of: follower.identifier)
+      try Self.expectSleep(of: ["follower": follower.identifier])
       try directory.store().set(7, forKey: "k")
       #expect(follower.prints("7"))
     }
@@ -173,7 +166,7 @@ extension OneAtATime {
       try directory.store().set(1, forKey: "k")
       let reader = try Peer.start(directory, "serve")
       #expect(try reader.ask("get k") == "1")
-      try Self.expectSleep(of: reader.identifier)
+      try Self.expectSleep(of: ["reader": reader.identifier])
       try directory.store().set(7, forKey: "k")
       #expect(try reader.ask("get k") == "7")
     }

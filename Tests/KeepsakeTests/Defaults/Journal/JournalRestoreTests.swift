@@ -22,7 +22,9 @@ import Testing
       try directory.store().prepareRestore(from: backup.file("standard.jsonl").path).commit()
     }
 
-    func values() throws -> [String: Int] {
+    func values() throws -> [String: Int] { try Self.values(in: directory) }
+
+    private static func values(in directory: TemporaryDirectory) throws -> [String: Int] {
       let store = directory.store()
       return try store.keys().reduce(into: [:]) { $0[$1] = try store.int($1) }
     }
@@ -32,8 +34,7 @@ import Testing
       try directory.names().filter { $0.contains(".jsonl.replaced-") }.map { name in
         let copy = try TemporaryDirectory(isQuick: true)
         try copy.write(directory.bytes(of: name), to: journal)
-        let store = copy.store()
-        return try store.keys().reduce(into: [:]) { $0[$1] = try store.int($1) }
+        return try Self.values(in: copy)
       }
     }
   }
@@ -92,18 +93,15 @@ import Testing
   /// The link stays, and its target is replaced; what it had is kept beside it.
   @Test func aLinkedFileIsReplacedBehindItsLink() throws {
     let stage = try Stage(Self.makeSettings(Self.old), Self.makeSettings(Self.new))
-    let link = stage.directory.file(Self.journal)
-    let dotfiles = stage.directory.file("dotfiles")
-    try FileManager.default.createDirectory(at: dotfiles, withIntermediateDirectories: true)
-    let target = dotfiles.appending(path: "settings")
-    try FileManager.default.moveItem(at: link, to: target)
-    try FileManager.default.createSymbolicLink(at: link, withDestinationURL: target)
+    let target = stage.directory.file("dotfiles/settings").path
+    try stage.directory.makeDirectory("dotfiles")
+    try FileSystem.rename(stage.directory.file(Self.journal).path, to: target)
+    try stage.directory.link(Self.journal, to: target)
     let kept = try #require(try stage.restore())
-    #expect(kept.hasPrefix(target.path + ".replaced-"))
-    #expect(try FileSystem.status(link.path, followsLinks: false)?.isSymbolicLink == true)
+    #expect(kept.hasPrefix(target + ".replaced-"))
+    #expect(try stage.directory.status(Self.journal)?.isSymbolicLink == true)
     #expect(try stage.values() == Self.new)
-    let bytes = try Data(contentsOf: URL(filePath: kept))
-    try stage.directory.write(Array(bytes), to: "standard.jsonl.replaced-1")
+    try stage.directory.write(Bytes.read(kept), to: "standard.jsonl.replaced-1")
     #expect(try stage.keptValues() == [Self.old])
   }
 

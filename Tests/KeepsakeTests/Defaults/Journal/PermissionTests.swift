@@ -17,14 +17,10 @@ struct PermissionTests {
     .finish()
   }
 
-  func setMode(_ mode: Int, _ path: String) throws {
-    try FileManager.default.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
-  }
-
   @Test func throwsWhenAnotherUserOwnsTheFile() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
-    try setMode(0o777, directory.path)
+    try directory.setMode(0o777)
     let path = directory.file(TemporaryDirectory.journal).path
     let answer = try asOtherUser(directory, "get", "a")
     #expect(answer.contains("access denied") && answer.contains(path), "\(answer)")
@@ -36,8 +32,8 @@ struct PermissionTests {
   @Test func readOnlyDirectoryCanBeRead() throws {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
-    try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
-    try setMode(0o755, directory.path)
+    try directory.setMode(0o644, TemporaryDirectory.journal)
+    try directory.setMode(0o755)
     #expect(try asOtherUser(directory, "get", "a") == "1\n")
     let refused = try asOtherUser(directory, "set", "a", "2")
     #expect(refused.contains("access denied"), "\(refused)")
@@ -52,21 +48,17 @@ struct PermissionTests {
     func publish(_ value: String) throws {
       let version = try TemporaryDirectory(isQuick: true)
       try version.store().set(value, forKey: "k")
-      let copy = directory.file("..\(value)")
-      try FileManager.default.createDirectory(at: copy, withIntermediateDirectories: false)
-      let journal = copy.appending(path: TemporaryDirectory.journal)
-      try Data(version.bytes(of: TemporaryDirectory.journal)).write(to: journal)
-      try setMode(0o755, copy.path)
-      try setMode(0o644, journal.path)
-      let link = directory.file("..new").path
-      try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: "..\(value)")
-      try #require(rename(link, directory.file("..data").path) == 0)
+      let journal = "..\(value)/\(TemporaryDirectory.journal)"
+      try directory.makeDirectory("..\(value)")
+      try directory.write(version.bytes(of: TemporaryDirectory.journal), to: journal)
+      try directory.setMode(0o755, "..\(value)")
+      try directory.setMode(0o644, journal)
+      try directory.link("..new", to: "..\(value)")
+      try FileSystem.rename(directory.file("..new").path, to: directory.file("..data").path)
     }
     try publish("first")
-    try FileManager.default.createSymbolicLink(
-      atPath: directory.file(TemporaryDirectory.journal).path,
-      withDestinationPath: "..data/\(TemporaryDirectory.journal)")
-    try setMode(0o755, directory.path)
+    try directory.link(TemporaryDirectory.journal, to: "..data/\(TemporaryDirectory.journal)")
+    try directory.setMode(0o755)
     let follower = try Child(
       "setpriv",
       ["--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -89,11 +81,10 @@ struct PermissionTests {
     let directory = try TemporaryDirectory()
     try directory.store().set(1, forKey: "a")
     try directory.store().set(2, forKey: "b")
-    let path = directory.file(TemporaryDirectory.journal).path
     let last = try directory.bytes(of: TemporaryDirectory.journal).count - 5
-    try Bytes.write(0, at: last, of: path)
-    try setMode(0o644, directory.file(TemporaryDirectory.journal).path)
-    try setMode(0o755, directory.path)
+    try Bytes.write(0, at: last, of: directory.file(TemporaryDirectory.journal).path)
+    try directory.setMode(0o644, TemporaryDirectory.journal)
+    try directory.setMode(0o755)
     #expect(try asOtherUser(directory, "get", "a") == "1\n")
     #expect(try directory.names().count == 1)
   }
@@ -101,14 +92,8 @@ struct PermissionTests {
   /// Everybody may add files to a directory of mode 1777, and nobody may change another user's.
   @Test func aVaultInADirectoryForEverybodyIsWritableByItsUserOnly() throws {
     let directory = try TemporaryDirectory()
-    try setMode(0o1777, directory.path)
-    let service = SecureVault.Service("team", in: directory.url)
-    let scope = StorageScope(
-      finder: DirectoryFinder(
-        app: "test", chosen: .init(state: directory.url.appending(path: "state")),
-        environment: { _ in nil }))
-    defer { scope.close() }
-    let store = scope.vault(service)
+    try directory.setMode(0o1777)
+    let store = directory.secrets(SecureVault.Service("team", in: directory.url))
     try store.set("v", forKey: "k")
     try store.rotateKeys()
     let vault = directory.path + "/vault"
@@ -134,35 +119,29 @@ struct PermissionTests {
 
   @Test func throwsWhenTheDirectoryCannotBeMade() throws {
     let directory = try TemporaryDirectory()
-    try setMode(0o755, directory.path)
-    let inner = directory.path + "/inner/deeper"
-    let answer = try Child(
-      Peer.executable, [inner, "as-user", Self.otherUser, Self.otherUser, "set", "a", "1"]
-    ).finish()
+    try directory.setMode(0o755)
+    let inner = TemporaryDirectory("inner/deeper", in: directory)
+    let answer = try asOtherUser(inner, "set", "a", "1")
     #expect(answer.contains("access denied") && answer.contains(directory.path + "/inner"))
   }
 
   @Test func onlyTheUserMayReadTheFiles() throws {
     let outer = try TemporaryDirectory()
-    let inner = outer.url.appending(path: "a/b")
-    let scope = StorageScope(
-      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
-    let store = scope.defaults(.standard)
+    let inner = TemporaryDirectory("a/b", in: outer)
+    let store = inner.store()
     try store.set(1, forKey: "a")
-    func mode(_ path: String) throws -> UInt32 { try #require(try FileSystem.status(path)).mode }
-    #expect(try mode(outer.path + "/a") == 0o700)
-    #expect(try mode(inner.path) == 0o700)
-    #expect(try mode(inner.path + "/standard.jsonl") == 0o600)
+    #expect(try outer.status("a")?.mode == 0o700 && inner.status("")?.mode == 0o700)
+    #expect(try inner.status(TemporaryDirectory.journal)?.mode == 0o600)
     try store.removeAll()
-    #expect(try mode(inner.path + "/standard.jsonl") == 0o600)
+    #expect(try inner.status(TemporaryDirectory.journal)?.mode == 0o600)
   }
 
   @Test func filesHaveTheModeOfASharedDirectory() throws {
     let directory = try TemporaryDirectory()
-    try setMode(0o770, directory.path)
+    try directory.setMode(0o770)
     let store = directory.store(Defaults.Suite("team", in: directory.url))
     try store.set(1, forKey: "a")
-    #expect(try #require(try FileSystem.status(directory.path + "/team.jsonl")).mode == 0o660)
+    #expect(try directory.status("team.jsonl")?.mode == 0o660)
     let missing = Defaults.Suite("team", in: directory.url.appending(path: "missing"))
     #expect(throws: StorageError.self) { try directory.store(missing).set(1, forKey: "a") }
   }

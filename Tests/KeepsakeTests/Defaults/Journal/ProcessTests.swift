@@ -111,22 +111,16 @@ extension OneAtATime {
     }
 
     @Test func temporaryFilesOfKilledCompactionsAreRemoved() throws {
-      let old = directory.file(".standard.jsonl.abc.tmp")
-      let young = directory.file(".standard.jsonl.def.tmp")
-      for file in [old, young] { try Data([1]).write(to: file) }
+      let (old, young) = (".standard.jsonl.abc.tmp", ".standard.jsonl.def.tmp")
+      for name in [old, young] { try directory.write([1], to: name) }
       let store = directory.store()
-      try FileManager.default.setAttributes(
-        [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: old.path)
+      try directory.age(old, seconds: 3_600)
       try store.set(1, forKey: "a")
       // A restored backup may have an old time when it is replaced.
-      #expect(FileManager.default.fileExists(atPath: old.path))
-      try FileManager.default.setAttributes(
-        [.modificationDate: Date(timeIntervalSinceNow: 3_600)], ofItemAtPath: young.path)
-      try anHourLater {
-        try store.journal.compact()
-      }
-      #expect(!FileManager.default.fileExists(atPath: old.path))
-      #expect(FileManager.default.fileExists(atPath: young.path))
+      #expect(try directory.names().contains(old))
+      try directory.age(young, seconds: -3_600)
+      try anHourLater { try store.journal.compact() }
+      #expect(try directory.names() == [young, TemporaryDirectory.journal])
     }
 
     /// The other thread does not exist in the child, which must not wait for a lock that it held.
@@ -149,14 +143,9 @@ extension OneAtATime {
       try directory.store().set(1, forKey: "a")
       let holder = try File(directory.file(TemporaryDirectory.journal).path, .read)
       #expect(try LockFile.tryLock(holder.descriptor, holder.path))
-      let location = JournalPaths(
-        directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
-      let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
-      let error = #expect(throws: StorageError.self) {
-        try journal.set(.int(2), forKey: "a")
-      }
-      #expect(error?.code == .timedOut)
-      #expect(error?.path == directory.file(TemporaryDirectory.journal).path)
+      let journal = directory.journal()
+      let error = expectFailure(.timedOut) { try journal.set(.int(2), forKey: "a") }
+      #expect(error?.path == holder.path)
       // Reads take no lock.
       #expect(try journal.value(forKey: "a") == .int(1))
       LockFile.unlock(holder)
@@ -167,9 +156,7 @@ extension OneAtATime {
     /// Another thread waits for the same lock, and this one for that thread.
     @Test func blamesTheProcessThatHoldsTheLockAndNotAnUpdate() throws {
       try directory.store().set(1, forKey: "a")
-      let location = JournalPaths(
-        directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
-      let journal = Journal(location: location, timeout: .milliseconds(50)) { _ in }
+      let journal = directory.journal()
       let (isWaiting, mayContinue) = (ThreadGate(), ThreadGate())
       let attempts = Locked(0)
       // Another process holds the lock at the first attempt, and the second one takes long.
@@ -187,7 +174,7 @@ extension OneAtATime {
       isWaiting.wait()
       let error = expectFailure(.timedOut) { try journal.set(.int(3), forKey: "a") }
       #expect(error?.description.contains("another process held the lock") == true)
-      #expect(error?.remedy.contains("fuser") == true && error?.path == location.path)
+      #expect(error?.remedy.contains("fuser") == true && error?.path == journal.location.path)
       mayContinue.open()
       hasEnded.wait()
       #expect(try journal.value(forKey: "a") == .int(2))

@@ -150,20 +150,17 @@ import Testing
 
   // MARK: One file by two paths
 
-  enum Way: CaseIterable {
-    case symbolicLink, hardLink
-  }
+  enum Way: CaseIterable { case symbolicLink, hardLink }
 
   /// A second directory whose journal is the same file.
   private static func secondPath(to directory: TemporaryDirectory, _ way: Way) throws
     -> TemporaryDirectory
   {
     let second = try TemporaryDirectory(isQuick: true)
-    let (file, link) = (directory.file(journal), second.file(journal))
+    let file = directory.file(journal)
     switch way {
-    case .symbolicLink:
-      try FileManager.default.createSymbolicLink(at: link, withDestinationURL: file)
-    case .hardLink: try FileManager.default.linkItem(at: file, to: link)
+    case .symbolicLink: try second.link(journal, to: file.path)
+    case .hardLink: try FileManager.default.linkItem(at: file, to: second.file(journal))
     }
     return second
   }
@@ -224,8 +221,8 @@ import Testing
     let follower = second.store()
     #expect(try follower.int("a") == 1)
     try follower.set(4, forKey: "b")
-    #expect(symlink(third.file(Self.journal).path, second.file("new").path) == 0)
-    #expect(rename(second.file("new").path, second.file(Self.journal).path) == 0)
+    try second.link("new", to: third.file(Self.journal).path)
+    try FileSystem.rename(second.file("new").path, to: second.file(Self.journal).path)
     try follower.set(5, forKey: "c")
     #expect(try follower.int("a") == 3 && !follower.contains("b"))
     #expect(try third.store().int("c") == 5 && !store.contains("c") && store.int("b") == 4)

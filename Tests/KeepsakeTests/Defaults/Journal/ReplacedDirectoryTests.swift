@@ -23,8 +23,7 @@ import Testing
     for (name, value) in [("old", 1), ("new", 2)] {
       // A copy, because what a store of this process does later would be an event.
       let source = "source of \(name)"
-      try FileManager.default.createDirectory(
-        at: directory.file(source), withIntermediateDirectories: true)
+      try directory.makeDirectory(source)
       try suite(in: source).set(value, forKey: "a")
       try FileManager.default.copyItem(at: directory.file(source), to: directory.file(name))
     }
@@ -39,30 +38,25 @@ import Testing
     switch replacement {
     case .ancestorMoved, .ancestorMounted:
       for (name, parent) in [("old", "used"), ("new", "next")] {
-        try FileManager.default.createDirectory(
-          at: directory.file(parent + "/between"), withIntermediateDirectories: true)
+        try directory.makeDirectory(parent + "/between")
         try FileSystem.rename(
           directory.file(name).path, to: directory.file(parent + "/between/team").path)
       }
     case .moved, .exchanged, .mounted:
       try FileSystem.rename(directory.file("old").path, to: directory.file("used").path)
     case .linkToFile:
-      try FileManager.default.createDirectory(
-        at: directory.file("used"), withIntermediateDirectories: true)
+      try directory.makeDirectory("used")
       try link("old/team.jsonl", "used/team.jsonl")
     case .linkToDirectory: try link("old", "used")
     case .linkInChain:
-      try FileManager.default.createDirectory(
-        at: directory.file("used"), withIntermediateDirectories: true)
+      try directory.makeDirectory("used")
       try link("old", "current")
       try link("current/team.jsonl", "used/team.jsonl")
     case .linkInDirectory:
       // As a ConfigMap of Kubernetes.
-      try FileManager.default.createDirectory(
-        at: directory.file("used"), withIntermediateDirectories: true)
+      try directory.makeDirectory("used")
       try link("old", "used/..data")
-      try FileManager.default.createSymbolicLink(
-        atPath: directory.file("used/team.jsonl").path, withDestinationPath: "..data/team.jsonl")
+      try directory.link("used/team.jsonl", to: "..data/team.jsonl")
     }
   }
 
@@ -127,7 +121,7 @@ import Testing
     try reader.journal.watchPath()
     try FileSystem.rename(used, to: directory.file("away").path)
     try await eventually("the values are gone") { try reader.keys() == [] }
-    try FileManager.default.createDirectory(atPath: used, withIntermediateDirectories: false)
+    try directory.makeDirectory("used")
     // The reader has been told of the directory when it is told of what follows.
     let marker = Locked(false)
     let watch = FileWatcher.shared.watch(.names, of: directory.path) { _ in

@@ -36,13 +36,8 @@ import Testing
     }
   }
 
-  private static func makeJournal(
-    in directory: TemporaryDirectory, timeout: Duration = .milliseconds(50),
-    _ failures: Failures = Failures()
-  ) -> Journal {
-    let location = JournalPaths(
-      directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
-    let journal = Journal(location: location, timeout: timeout, report: failures.append)
+  private func makeJournal(_ failures: Failures = Failures()) -> Journal {
+    let journal = directory.journal(report: failures.append)
     journal.lookOnlyWhenUsed()
     return journal
   }
@@ -166,7 +161,7 @@ import Testing
   /// The file is deleted before it is restored, so that the one that reads it knows no values.
   @Test(arguments: [Part.partOfARecord, .wholeRecords])
   func aReadDoesNotMakeAnUnfinishedFileCount(_ written: Part) throws {
-    let journal = Self.makeJournal(in: directory, failures)
+    let journal = makeJournal(failures)
     for key in 0..<10 { try journal.set(.int(Int64(key)), forKey: "k\(key)") }
     // A sync in the background would validate the file a second later, and by its own clock.
     try journal.synchronize()
@@ -186,7 +181,7 @@ import Testing
     try append(backup[part.count...], at: part.count)
     #expect(try journal.value(forKey: "k9") == .int(9), "a read looks again")
     try journal.set(.int(2), forKey: "new")
-    for journal in [journal, Self.makeJournal(in: directory, failures)] {
+    for journal in [journal, makeJournal(failures)] {
       for key in 0..<10 { #expect(try journal.value(forKey: "k\(key)") == .int(Int64(key))) }
       #expect(try journal.value(forKey: "new") == .int(2))
     }
@@ -196,7 +191,7 @@ import Testing
   /// A file that grows is complete as soon as it has the length that it says.
   @Test(arguments: Part.allCases)
   func writersWaitForAProgramThatPauses(after written: Part) throws {
-    let journal = Self.makeJournal(in: directory, failures)
+    let journal = makeJournal(failures)
     for key in 0..<10 { try journal.set(.int(Int64(key)), forKey: "k\(key)") }
     let backup = try directory.bytes(of: Self.journal)
     try journal.set(.int(1), forKey: "later")
@@ -210,7 +205,7 @@ import Testing
     }
     try append(backup[part.count...], at: part.count)
     try journal.set(.int(2), forKey: "new")
-    for journal in [journal, Self.makeJournal(in: directory, failures)] {
+    for journal in [journal, makeJournal(failures)] {
       for key in 0..<10 { #expect(try journal.value(forKey: "k\(key)") == .int(Int64(key))) }
       #expect(try journal.value(forKey: "new") == .int(2))
       #expect(try journal.value(forKey: "later") == nil)
@@ -221,7 +216,7 @@ import Testing
 
   /// The remedy of a thread that waits too long for another one must not blame that one.
   @Test func eachWriterThatWaitsSaysThatTheFileIsBeingReplaced() throws {
-    let journal = Self.makeJournal(in: directory)
+    let journal = makeJournal()
     try journal.set(.int(1), forKey: "k")
     try journal.synchronize()
     try overwrite(with: [])
@@ -298,23 +293,11 @@ import Testing
     #expect(try store.int("d") == 4)
   }
 
-  /// Its file was closed because other stores needed descriptors.
-  @Test func aReplacedFileIsReadAfterTheFileWasClosed() throws {
-    let other = try TemporaryDirectory()
-    let journal = Self.makeJournal(in: directory)
-    try journal.set(.int(1), forKey: "a")
-    try journal.synchronize()
-    try other.store().set(2, forKey: "b")
-    #expect(journal.closeIdleFiles())
-    try Program.move.restore(other.bytes(of: Self.journal), to: directory.file(Self.journal).path)
-    #expect(try journal.value(forKey: "b") == .int(2) && journal.value(forKey: "a") == nil)
-  }
-
   /// The new file is no file that another program has begun to write.
   @Test func aSetAfterRestoringABackupWhereThereWasNoFileDoesNotWait() throws {
     let other = try TemporaryDirectory()
     try other.store().set(2, forKey: "b")
-    let journal = Self.makeJournal(in: directory)
+    let journal = makeJournal()
     let restore = try journal.prepareRestore(from: other.file(Self.journal).path)
     #expect(try restore.commit() == nil)
     try journal.set(.int(1), forKey: "a")
@@ -372,18 +355,15 @@ import Testing
 
   /// Another program has moved it away for a moment.
   @Test(arguments: [false, true]) func aJournalThatIsPutBackIsTheSame(isUsed: Bool) throws {
-    let directory = try TemporaryDirectory()
-    let failures = Failures()
     let (store, reader) = (directory.store(failures: failures), directory.store(failures: failures))
     try store.set(1, forKey: "a")
     #expect(try reader.int("a") == 1)
-    let (path, away) = (directory.file(TemporaryDirectory.journal).path, directory.path + "/away")
+    let (path, away) = (directory.file(Self.journal).path, directory.path + "/away")
     let other = try TemporaryDirectory()
     try other.store().set(2, forKey: "b")
     for _ in 0..<3 {
       try FileSystem.rename(path, to: away)
-      try directory.write(
-        other.bytes(of: TemporaryDirectory.journal), to: TemporaryDirectory.journal)
+      try directory.write(other.bytes(of: Self.journal), to: Self.journal)
       // The new file counts only when it has settled.
       if isUsed { #expect(try reader.keys() == ["a"] && reader.int("a") == 1) }
       try FileSystem.rename(away, to: path)
@@ -391,7 +371,7 @@ import Testing
     }
     try store.set(3, forKey: "a")
     #expect(try reader.int("a") == 3 && directory.store().int("a") == 3)
-    #expect(try directory.names() == [TemporaryDirectory.journal])
+    #expect(try directory.names() == [Self.journal])
     #expect(failures.all.isEmpty, "\(failures.all)")
   }
 
@@ -400,8 +380,8 @@ import Testing
     let store = directory.store()
     let path = directory.file(Self.journal).path
     for target in ["missing/file", "link"] {
-      #expect(symlink(target, path) == 0)
-      #expect(target != "link" || symlink("missing", directory.file(target).path) == 0)
+      try directory.link(Self.journal, to: target)
+      if target == "link" { try directory.link(target, to: "missing") }
       expectFailure(.notFound) { try store.set(1, forKey: "a") }
       expectFailure(.notFound) { _ = try store.update("a", default: 0) { $0 += 1 } }
       #expect(try FileSystem.status(path, followsLinks: false)?.isSymbolicLink == true)
@@ -410,9 +390,9 @@ import Testing
   }
 
   @Test func noSyncOfADeletedDirectoryIsReported() throws {
-    try Self.makeJournal(in: directory).set(.int(1), forKey: "a")
+    try makeJournal().set(.int(1), forKey: "a")
     // The file is not its own, so that it also syncs the directory.
-    let journal = Self.makeJournal(in: directory, failures)
+    let journal = makeJournal(failures)
     try journal.set(.int(2), forKey: "a")
     try FileManager.default.removeItem(atPath: directory.path)
     journal.synchronizeInBackground()
@@ -542,6 +522,7 @@ import Testing
     // What was set in the moment in which the file was replaced may lie in the restored file.
     #expect(failures.all.allSatisfy { $0.code == .damaged }, "\(program): \(failures.all)")
   }
+
   /// Whether a writer that did not know of the backup has written into its bytes.
   private static func isOverwritten(_ bytes: [UInt8], _ backup: [UInt8]) -> Bool {
     guard bytes.count >= backup.count,

@@ -14,46 +14,49 @@ extension OneAtATime {
       try directory.store().set(1, forKey: "a")
     }
 
-    private func journal(report: @escaping @Sendable (StorageError) -> Void = { _ in }) -> Journal {
-      let location = JournalPaths(
-        directory: StoreDirectory(path: directory.path, isCallerOwned: false), name: "standard")
+    private func makeJournal(
+      report: @escaping @Sendable (StorageError) -> Void = { _ in }
+    ) -> Journal {
       // Longer than the tests wait for anything.
-      return Journal(location: location, timeout: .seconds(1_200), report: report)
+      directory.journal(timeout: .seconds(1_200), report: report)
     }
 
-    private func holdLock() throws -> Child {
-      let holder = try Peer.start(directory, "hold-lock", TemporaryDirectory.journal)
+    private func holdLock(of name: String = TemporaryDirectory.journal) throws -> Child {
+      let holder = try Peer.start(directory, "hold-lock", name)
       try #require(holder.line() == "held")
       return holder
     }
 
-    private static func recordingErrors(_ body: () throws -> Void) {
-      do { try body() } catch { Issue.record(error) }
+    private static func onThread(_ body: @escaping @Sendable () throws -> Void) -> ThreadGate {
+      startThread { do { try body() } catch { Issue.record(error) } }
+    }
+
+    /// Writes in a thread, which waits for the lock of a file when this returns.
+    private static func startWriting(
+      waitingFor name: String, _ write: @escaping @Sendable () throws -> Void
+    ) -> ThreadGate {
+      let isWaiting = ThreadGate()
+      let plan = FaultPlan(decide: { event in
+        if event.call == .lock, event.path.hasSuffix(name) { isWaiting.open() }
+        return .proceed
+      })
+      let hasWritten = onThread { try FaultPlan.$current.withValue(plan, operation: write) }
+      isWaiting.wait()
+      return hasWritten
     }
 
     @Test(arguments: [false, true])
     func readsBesideAThreadThatWaitsForTheLock(_ isKnown: Bool) throws {
-      let journal = journal()
+      let journal = makeJournal()
       if isKnown { #expect(try journal.value(forKey: "a") == .int(1)) }
       let holder = try holdLock()
-      let isWaiting = ThreadGate()
-      let plan = FaultPlan(decide: { event in
-        if event.call == .lock { isWaiting.open() }
-        return .proceed
-      })
-      let hasWritten = startThread {
-        FaultPlan.$current.withValue(plan) {
-          Self.recordingErrors { try journal.set(.int(2), forKey: "b") }
-        }
+      let hasWritten = Self.startWriting(waitingFor: TemporaryDirectory.journal) {
+        try journal.set(.int(2), forKey: "b")
       }
-      isWaiting.wait()
-      let hasRead = startThread {
-        Self.recordingErrors { () throws in
-          #expect(try journal.value(forKey: "a") == .int(1))
-          #expect(try journal.keys() == ["a"])
-        }
-      }
-      hasRead.wait()
+      Self.onThread { () throws in
+        #expect(try journal.value(forKey: "a") == .int(1))
+        #expect(try journal.keys() == ["a"])
+      }.wait()
       #expect(!hasWritten.isOpen)
       holder.finish()
       hasWritten.wait()
@@ -67,14 +70,11 @@ extension OneAtATime {
       bytes[JournalFormat.headerSize + 5] ^= 1  // in the record of "a"
       try Bytes.write(bytes, to: directory.file(TemporaryDirectory.journal).path)
       let failures = Failures()
-      let journal = journal(report: failures.append)
+      let journal = makeJournal(report: failures.append)
       let holder = try holdLock()
-      let hasRead = startThread {
-        Self.recordingErrors { () throws in
-          try anHourLater { () throws in #expect(try journal.value(forKey: "b") == .int(2)) }
-        }
-      }
-      hasRead.wait()
+      Self.onThread {
+        try anHourLater { () throws in #expect(try journal.value(forKey: "b") == .int(2)) }
+      }.wait()
       #expect(failures.all.isEmpty)
       holder.finish()
       waitUntil("the damage is reported") { !failures.all.isEmpty }
@@ -87,7 +87,7 @@ extension OneAtATime {
     @Test(arguments: [false, true], [false, true])
     func readsATruncatedFile(_ isEmptied: Bool, _ isKnown: Bool) throws {
       try directory.store().set(2, forKey: "b")
-      let journal = journal()
+      let journal = makeJournal()
       journal.lookOnlyWhenUsed()
       if isKnown { #expect(try journal.value(forKey: "b") == .int(2)) }
       let holder = try holdLock()
@@ -95,22 +95,19 @@ extension OneAtATime {
       let size = try #require(try FileSystem.status(path)).size
       try #require(truncate(path, isEmptied ? 0 : off_t(size - 5)) == 0)
       let change = try #require(try FileSystem.status(path, withTimes: true)).changed
-      let hasRead = startThread {
-        Self.recordingErrors { () throws in
-          let rest: StoredValue? = isEmptied ? nil : .int(1)
-          try WallClock.$fixed.withValue(change) { () throws in
-            #expect(try journal.value(forKey: "a") == (isKnown ? .int(1) : rest))
-            #expect(try journal.value(forKey: "b") == (isKnown ? .int(2) : nil))
-          }
-          try anHourLater { () throws in
-            #expect(try journal.value(forKey: "a") == rest)
-            // The word of a file that was cut off is as before, so only an event or a set tells.
-            let isTold = isEmptied || !isKnown
-            #expect(try journal.value(forKey: "b") == (isTold ? nil : .int(2)))
-          }
+      Self.onThread { () throws in
+        let rest: StoredValue? = isEmptied ? nil : .int(1)
+        try WallClock.$fixed.withValue(change) { () throws in
+          #expect(try journal.value(forKey: "a") == (isKnown ? .int(1) : rest))
+          #expect(try journal.value(forKey: "b") == (isKnown ? .int(2) : nil))
         }
-      }
-      hasRead.wait()
+        try anHourLater { () throws in
+          #expect(try journal.value(forKey: "a") == rest)
+          // The word of a file that was cut off is as before, so only an event or a set tells.
+          let isTold = isEmptied || !isKnown
+          #expect(try journal.value(forKey: "b") == (isTold ? nil : .int(2)))
+        }
+      }.wait()
       #expect(holder.isRunning)
       holder.finish()
       try anHourLater { try journal.set(.int(3), forKey: "c") }
@@ -124,31 +121,15 @@ extension OneAtATime {
       let paths = try store.files.paths
       let ledger = "caches/.standard.ledger"
       try #require(truncate(directory.file(ledger).path, 8) == 0)
-      let holder = try Peer.start(directory, "hold-lock", ledger)
-      try #require(holder.line() == "held")
+      let holder = try holdLock(of: ledger)
       // Longer than the test waits for anything.
       let cache = FileCache(paths: paths, timeout: .seconds(1_200)) { Issue.record($0) }
-      let isWaiting = ThreadGate()
-      let plan = FaultPlan(decide: { event in
-        if event.call == .lock, event.path.hasSuffix(ledger) { isWaiting.open() }
-        return .proceed
-      })
       let payload = Payload(bytes: Data([2]), kind: .data)
-      let hasWritten = startThread {
-        FaultPlan.$current.withValue(plan) {
-          Self.recordingErrors {
-            let options = WriteOptions(expiry: .never, isDurable: false)
-            try cache.write(payload, forKey: "other", options) {
-              commit throws(StorageError) in try commit()
-            }
-          }
-        }
+      let hasWritten = Self.startWriting(waitingFor: ledger) {
+        let options = WriteOptions(expiry: .never, isDurable: false)
+        try cache.write(payload, forKey: "other", options, hook: commitDirectly)
       }
-      isWaiting.wait()
-      let hasRead = startThread {
-        Self.recordingErrors { () throws in #expect(try cache.read("k")?.bytes == Data([1])) }
-      }
-      hasRead.wait()
+      Self.onThread { () throws in #expect(try cache.read("k")?.bytes == Data([1])) }.wait()
       #expect(!hasWritten.isOpen)
       holder.finish()
       hasWritten.wait()
