@@ -105,14 +105,15 @@ import Testing
     #expect(await changes.next() == 21)
   }
 
-  @Test func watchEndsWithTheLastLoop() async throws {
+  @Test func cancellationEndsTheLoopAndTheWatch() async throws {
     let store = directory.store()
     try store.set(1, forKey: "size")
-    let journal = try #require(store.engine.get() as? Journal)
+    let journal = try store.journal
     let waiting = Task { for await _ in store.changes("size", default: 0) {} }
     try await eventually("the file is watched") { journal.loaded.withLock { $0.isFollowed } }
     waiting.cancel()
     await waiting.value
+    #expect(journal.observers.isEmpty)
     try await eventually("the watch has ended") {
       try store.set(2, forKey: "size")
       return journal.loaded.withLock { !$0.isFollowed }
@@ -120,28 +121,6 @@ import Testing
     var changes = store.changes("size", default: 0).makeAsyncIterator()
     try directory.store().set(3, forKey: "size")
     #expect(await changes.next() == 3)
-  }
-
-  @Test func deliversChangesWithoutAWatch() async throws {
-    let store = directory.store()
-    let peer = try Peer.start(directory, "serve")
-    let plan = FaultPlan(decide: { $0.call == .watch ? .fail(ENOSPC) : .proceed })
-    let sequence = store.changes("k", default: 0)
-    var changes = FaultPlan.$current.withValue(plan) { sequence.makeAsyncIterator() }
-    #expect(try peer.ask("set k 1") == "ok")
-    #expect(await changes.next() == 1)
-  }
-
-  @Test func cancellationEndsTheLoop() async throws {
-    let store = Defaults.shared
-    let task = Task {
-      for await _ in store.changes("k", default: 0) {}
-      return true
-    }
-    try await eventually("the loop has begun") { try !store.journal.observers.isEmpty }
-    task.cancel()
-    #expect(await task.value)
-    #expect(try store.journal.observers.isEmpty)
   }
 
   @Test func anotherTypeAppearsAsTheDefaultAndIsReported() async {
@@ -191,17 +170,14 @@ import Testing
   }
 
   @Test func removedDirectoryIsNotRecreated() async throws {
-    let inner = directory.url.appending(path: "inner")
-    let scope = StorageScope(
-      finder: DirectoryFinder(app: "test", chosen: .init(configuration: inner)))
-    let store = scope.defaults(.standard)
+    let inner = TemporaryDirectory("inner", in: directory)
+    let store = inner.store()
     try store.set(1, forKey: "k")
     var changes = store.changes("k", default: 0).makeAsyncIterator()
-    try FileManager.default.removeItem(at: inner)
+    try FileManager.default.removeItem(at: inner.url)
     #expect(await changes.next() == 0)
     await waitForBackgroundWork(dueWithin: .milliseconds(50))
     #expect(!FileManager.default.fileExists(atPath: inner.path))
-    scope.close()
   }
 }
 

@@ -60,7 +60,7 @@ import Testing
     notifications.track { size }
     struct Failed: Error {}
     #expect(throws: Failed.self) { try Defaults.update("size", default: 0) { _ in throw Failed() } }
-    expectFailure(.encodingFailed) { try Defaults.shared.set(Unwritable(), forKey: "size") }
+    expectFailure(.encodingFailed) { try Defaults.shared.set(Decimal.nan, forKey: "size") }
     #expect(notifications.count == 0)
   }
 
@@ -134,12 +134,7 @@ import Testing
     @Default("size", defaultValue: 16) var size: Int
     let key = $size.key
     let seen = Locked<[Int]>([])
-    withObservationTracking {
-      _ = size
-    } onChange: {
-      let value = Defaults[key]
-      seen.withLock { $0.append(value) }
-    }
+    Notifications().track({ size }, onChange: { seen.withLock { $0.append(Defaults[key]) } })
     Defaults.update("size", default: 0) { $0 = 17 }
     #expect(seen.withLock { $0 } == [17])
   }
@@ -149,10 +144,9 @@ import Testing
     @Default("copy", defaultValue: 0) var copy: Int
     let key = $size.key
     let (sizes, copies) = (Notifications(), Notifications())
-    withObservationTracking {
-      _ = size
+    sizes.track {
+      size
     } onChange: {
-      sizes.add()
       Defaults.update(key) { $0 += 1 }
       Defaults.set(Defaults[key], forKey: "copy")
     }
@@ -166,10 +160,15 @@ import Testing
 
   @Test func observersCanTrackAgain() {
     @Default("size", defaultValue: 16) var size: Int
-    let loop = Loop($size.key)
-    loop.run()
+    let setting = $size
+    let seen = Locked<[Int]>([])
+    @Sendable func follow() {
+      let value = Notifications().track({ setting.wrappedValue }, onChange: { follow() })
+      seen.withLock { $0.append(value) }
+    }
+    follow()
     for number in 20...30 { size = number }
-    #expect(loop.seen.withLock { $0 } == [16] + Array(20...30))
+    #expect(seen.withLock { $0 } == [16] + Array(20...30))
   }
 
   /// Inside the closure an observer could not write.
@@ -179,11 +178,10 @@ import Testing
     StorageSystem.onFailure = failures.append
     @Default("size", defaultValue: 16, suite: "other") var size: Int
     let notifications = Notifications()
-    withObservationTracking {
-      _ = size
+    notifications.track {
+      size
     } onChange: {
       Defaults.update("sum", default: 0, suite: suite) { $0 += 100 }
-      notifications.add()
     }
     Defaults.update("sum", default: 0, suite: suite) { sum in
       sum += 1
@@ -250,41 +248,29 @@ import Testing
   @Test func manyObserversThatReadAgainSettleDown() async throws {
     @Default("size", defaultValue: 0) var size: Int
     let setting = $size
-    let count = Locked(0)
+    let notifications = Notifications()
     @Sendable func follow() {
-      withObservationTracking {
-        _ = setting.wrappedValue
-      } onChange: {
-        count.withLock { $0 += 1 }
-        follow()
-      }
+      notifications.track({ setting.wrappedValue }, onChange: { follow() })
     }
     for _ in 0..<1_500 { follow() }
     // The capacity of the tracked value doubles a few times until all of them fit.
     var last = -1
     try await eventually("no more notifications") {
-      last = count.withLock { $0 }
+      last = notifications.count
       // A late notification is due after ten milliseconds.
       await waitForBackgroundWork(dueWithin: .milliseconds(50))
-      return count.withLock { $0 } == last
+      return notifications.count == last
     }
-    #expect(count.withLock { $0 } < 20_000)
+    #expect(notifications.count < 20_000)
   }
 
   @Test func observersOfAnUnchangedValueAreFreed() async throws {
     @Default("size", defaultValue: 0) var size: Int
-    let setting = $size
     // View models that are gone leave their observers behind until they are notified.
-    let count = Locked(0)
-    for _ in 0..<5_000 {
-      withObservationTracking {
-        _ = setting.wrappedValue
-      } onChange: {
-        count.withLock { $0 += 1 }
-      }
-    }
-    try await eventually("full tracked values are replaced") { count.withLock { $0 } >= 3_000 }
-    #expect(count.withLock { $0 } < 5_000, "the last tracked value is not full")
+    let notifications = Notifications()
+    for _ in 0..<5_000 { notifications.track { size } }
+    try await eventually("full tracked values are replaced") { notifications.count >= 3_000 }
+    #expect(notifications.count < 5_000, "the last tracked value is not full")
   }
 
   @Test func changeDuringAnUnrelatedWriteIsNotified() async throws {
@@ -299,19 +285,14 @@ import Testing
     try await eventually("notified in the background") { notifications.count == 1 }
   }
 
-  @Test func checksLeaveChangesToActiveWrites() async throws {
+  @Test func checksLeaveChangesToActiveWrites() throws {
     let engine = MemoryEngine()
     let observation = SettingsObservation(.success(engine), try #require(StorageScope.temporary))
     let notifications = Notifications()
     notifications.track { observation.registerAccess(to: "size") }
     let isCounted = observation.beginWrite()
     try engine.set(.int(1), forKey: "size")
-    let isChecked = DispatchSemaphore(value: 0)
-    DispatchQueue.global().async {
-      observation.check()
-      isChecked.signal()
-    }
-    isChecked.wait()
+    startThread { observation.check() }.wait()
     observation.endWrite(of: ["size"], isCounted: isCounted)
     #expect(notifications.count == 1)
     #expect(notifications.thread == pthread_self())
@@ -391,11 +372,10 @@ import Testing
   @Test func backgroundObserversUseTheStoresOfTheirScope() async throws {
     @Default("size", defaultValue: 16) var size: Int
     let seen = Locked<[Int]>([])
-    withObservationTracking {
-      _ = size
+    Notifications().track {
+      size
     } onChange: {
-      let value = Defaults.int("size")
-      seen.withLock { $0.append(value) }
+      seen.withLock { $0.append(Defaults.int("size")) }
     }
     // A store of its own, as in another process.
     let finder = try #require(StorageScope.temporary).finder
@@ -433,10 +413,7 @@ import Testing
     let engine = MemoryEngine()
     let scope = try #require(StorageScope.temporary)
     var observation: SettingsObservation? = SettingsObservation(.success(engine), scope)
-    withObservationTracking {
-      observation?.registerAccess(to: "size")
-    } onChange: {
-    }
+    Notifications().track { observation?.registerAccess(to: "size") }
     #expect(!engine.observers.isEmpty)
     observation = nil
     try await eventually("no observer") { engine.observers.isEmpty }
@@ -503,28 +480,13 @@ private final class Notifications: Sendable {
   /// The thread of the last notification.
   var thread: pthread_t? { state.withLock { $0.thread } }
 
-  func add() { state.withLock { $0 = ($0.count + 1, pthread_self()) } }
-
+  /// Calls `onChange` before the notification counts.
   @discardableResult
-  func track<R>(_ read: () -> R) -> R {
-    withObservationTracking(read) { self.add() }
-  }
-}
-
-/// Tracks a setting again after every notification.
-private final class Loop: Sendable {
-  let key: Defaults.Key<Int>
-  let seen = Locked<[Int]>([])
-
-  init(_ key: Defaults.Key<Int>) { self.key = key }
-
-  func run() {
-    let value = withObservationTracking {
-      Default(key).wrappedValue
-    } onChange: {
-      self.run()
+  func track<R>(_ read: () -> R, onChange: @escaping @Sendable () -> Void = {}) -> R {
+    withObservationTracking(read) {
+      onChange()
+      self.state.withLock { $0 = ($0.count + 1, pthread_self()) }
     }
-    seen.withLock { $0.append(value) }
   }
 }
 
@@ -542,10 +504,4 @@ private final class Loop: Sendable {
       Task { @MainActor in self.render() }
     }
   }
-}
-
-private struct Unwritable: Codable {
-  init() {}
-  init(from decoder: any Decoder) throws {}
-  func encode(to encoder: any Encoder) throws { throw CancellationError() }
 }

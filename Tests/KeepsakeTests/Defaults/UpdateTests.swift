@@ -11,12 +11,12 @@ import Testing
   /// In a journal, in memory, and on an engine of an app.
   private static let suites: [Defaults.Suite] = [.standard, .memory, "table"]
 
-  @Test func concurrentUpdatesAreAllCounted() {
-    let store = Defaults.shared
+  @Test(arguments: suites) func concurrentUpdatesAreAllCounted(_ suite: Defaults.Suite) {
+    let store = Defaults.suite(suite)
     DispatchQueue.concurrentPerform(iterations: 8) { _ in
       for _ in 0..<250 { _ = try? store.update("count", default: 0) { $0 += 1 } }
     }
-    #expect(Defaults.int("count") == 2_000)
+    #expect(Defaults.int("count", suite: suite) == 2_000)
   }
 
   @Test(arguments: suites)
@@ -95,29 +95,21 @@ import Testing
   @Test(arguments: [Defaults.Suite.standard, .memory])
   func closureCanReadItsSuiteUnderTheLock(_ suite: Defaults.Suite) throws {
     let store = try TemporaryDirectory().store(suite)
-    let done = DispatchSemaphore(value: 0)
     let isRead = Locked(false)
-    Thread {
+    startThread {
       var runs = 0
       _ = try? store.update("k", default: 0) { value in
         runs += 1
         if runs <= 8 {
-          let lost = DispatchSemaphore(value: 0)
           let number = runs
-          Thread {
-            try? store.set(number, forKey: "k")
-            lost.signal()
-          }.start()
-          lost.wait()
+          startThread { try? store.set(number, forKey: "k") }.wait()
         } else {
           let found = try? store.int("k")
           isRead.withLock { $0 = found == 8 }
         }
         value += 1
       }
-      done.signal()
-    }.start()
-    #expect(done.wait(timeout: .now() + 600) == .success)
+    }.wait()
     #expect(isRead.withLock { $0 }, "a read that waits for the lock fails")
     #expect(try store.int("k") == 9)
   }

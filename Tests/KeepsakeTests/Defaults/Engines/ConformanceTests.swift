@@ -13,17 +13,10 @@ import Testing
   func checkNamesTheRuleThatAFlawBreaks(_ flaw: Flaw) async throws {
     let shared = FlawedEngine.Shared()
     let found = try await issues {
-      if flaw.needsReopening {
-        try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
-          FlawedEngine(flaw, shared)
-        } reopening: {
-          FlawedEngine(flaw, flaw == .forgets ? FlawedEngine.Shared() : shared)
-        }
-      } else {
-        try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
-          FlawedEngine(flaw, shared)
-        }
-      }
+      let reopened = flaw == .forgets ? FlawedEngine.Shared() : shared
+      try await StorageEngineConformance.check(
+        timeLimit: .seconds(600), { FlawedEngine(flaw, shared) },
+        reopening: flaw.needsReopening ? { FlawedEngine(flaw, reopened) } : nil)
     }
     #expect(found.contains { $0.contains("a rule: " + flaw.rule) }, "\(found)")
     #expect(shared.table.withLock { $0.isEmpty } || flaw.isLitterer, "something was left")
@@ -46,30 +39,26 @@ import Testing
     #expect(server.isEmpty, "something was left")
   }
 
-  @Test(arguments: Coverage.cases([0, 300], every: 2))
-  func mirroredEngineConforms(_ delay: useconds_t) async throws {
+  /// Checks engines on one server, which is empty afterwards.
+  private func expectConformance(
+    of make: @escaping (SharedServer) -> ServerEngine
+  ) async throws {
     let server = SharedServer()
     try await StorageEngineConformance.check(
-      timeLimit: .seconds(600), seenWithin: .seconds(600)
-    ) {
-      ServerEngine(server, delay: delay)
-    } reopening: {
-      ServerEngine(server, delay: delay)
-    }
+      timeLimit: .seconds(600), seenWithin: .seconds(600), { make(server) },
+      reopening: { make(server) })
     #expect(server.isEmpty)
+  }
+
+  @Test(arguments: Coverage.cases([0, 300], every: 2))
+  func mirroredEngineConforms(_ delay: useconds_t) async throws {
+    try await expectConformance { ServerEngine($0, delay: delay) }
   }
 
   /// An engine that reads a copy passes only if it is given the time that messages take.
   @Test func engineThatReadsACopyConformsWithADelay() async throws {
+    try await expectConformance { ServerEngine($0, delay: 300, readsCopy: true) }
     let server = SharedServer()
-    try await StorageEngineConformance.check(
-      timeLimit: .seconds(600), seenWithin: .seconds(600)
-    ) {
-      ServerEngine(server, delay: 300, readsCopy: true)
-    } reopening: {
-      ServerEngine(server, delay: 300, readsCopy: true)
-    }
-    #expect(server.isEmpty)
     let found = try await issues {
       try await StorageEngineConformance.check(timeLimit: .seconds(600)) {
         ServerEngine(server, delayOfOthers: 300_000, readsCopy: true)
@@ -102,8 +91,7 @@ import Testing
     }
     #expect(rules.count > 40)
     let broken =
-      Flaw.allCases.map(\.rule) + MirrorFlaw.allCases.map(\.rule)
-      + ["a new engine has no keys"]
+      Flaw.allCases.map(\.rule) + MirrorFlaw.allCases.map(\.rule) + ["a new engine has no keys"]
     for rule in rules {
       #expect(broken.contains { rule.hasPrefix($0) || $0.hasPrefix(rule) }, "\(rule)")
     }
@@ -161,93 +149,86 @@ private func issues(of check: () async throws -> Void) async throws -> [String] 
   return found.withLock { $0 }
 }
 
-/// What is wrong with an engine, in the order in which it is found.
-enum Flaw: CaseIterable {
+/// What is wrong with an engine, in the order in which it is found: the rule that it breaks.
+enum Flaw: String, CaseIterable {
   // Values and keys
-  case findsWhatIsNotThere, keepsName, cutsOff, addsNewline, addsPrefix, listsAgain, ignoresNil
-  case listsWhatIsRemoved, lowersCase, trims, listsLessOfMany, listsManyTwice, removesByPrefix
+  case findsWhatIsNotThere = "data(forKey:) returns nil for a missing key"
+  case keepsName = "removing a missing key adds no key"
+  case cutsOff = "data(forKey:) returns the bytes that were set"
+  case addsNewline
+  case addsPrefix = "keys() returns a key exactly as it was given"
+  case listsAgain = "keys() lists a key once that was set twice"
+  case ignoresNil = "setting nil removes the bytes"
+  case listsWhatIsRemoved = "keys() does not list a removed key"
+  case lowersCase = "every string is a distinct key"
+  case trims
+  case listsLessOfMany = "keys() lists every key exactly as it was given"
+  case listsManyTwice = "keys() lists no key twice"
+  case removesByPrefix = "setting nil removes one key and no other"
   // Replacing
-  case neverReplaces, listsNil, replaceStoresNothing, ignoresNilOld, ignoresOld, replacesAndDenies
-  case refusesTheSame, refusesOthers, replaceKeepsNil, replacesOthersToo, replacesMissing
-  case addsAndDenies
+  case neverReplaces = "replacing nil succeeds for a missing key"
+  case listsNil = "replacing nil with nil adds no key"
+  case replaceStoresNothing = "a successful replace stores the new bytes"
+  case ignoresNilOld = "replacing nil fails for a key that has bytes"
+  case ignoresOld = "replace fails if the stored bytes are not the old bytes"
+  case replacesAndDenies = "a failed replace keeps the stored bytes"
+  case refusesTheSame = "replace succeeds if old and new bytes are equal"
+  case refusesOthers = "replace succeeds if the stored bytes are the old bytes"
+  case replaceKeepsNil = "replacing bytes with nil removes them"
+  case replacesOthersToo = "replace changes one key and no other"
+  case replacesMissing = "replacing bytes fails for a missing key"
+  case addsAndDenies = "a failed replace adds no key"
   // Several changes in one step
-  case deniesApply, appliesFirstOnly, applyKeepsNil, deniesCondition, ignoresCondition
-  case appliesAndDenies, checksFirstOnly, appliesManyAndDenies, deniesManyConditions
-  case appliesFirstOfMany, comesBetweenApply
+  case deniesApply = "apply succeeds without conditions"
+  case appliesFirstOnly = "apply makes every change"
+  case applyKeepsNil = "apply removes a key whose new bytes are nil"
+  case deniesCondition = "apply succeeds if the condition on the key is met"
+  case ignoresCondition = "apply fails if the condition on the key is not met"
+  case appliesAndDenies = "apply makes no change if it fails"
+  case checksFirstOnly = "apply fails if one of several conditions is not met"
+  case appliesManyAndDenies = "apply makes no change if one of several conditions fails"
+  case deniesManyConditions = "apply succeeds if all of several conditions are met"
+  case appliesFirstOfMany = "apply makes every change under several conditions"
+  case comesBetweenApply = "apply is atomic"
   // Several at once
-  case comesBetween, setsBetween, losesForever, tears, holdsFew, listsLessOfVeryMany, leavesOne
+  case comesBetween = "replace is atomic"
+  case setsBetween = "replace is atomic even while another thread calls set"
+  case losesForever = "replace succeeds when it is retried"
+  case tears = "a read returns the complete old or new bytes"
+  case holdsFew = "concurrent sets of different keys lose none of them"
+  case listsLessOfVeryMany = "keys() lists every key while other keys are set"
+  case leavesOne = "removeAll removes every key"
   // Settings
-  case hidesInt, hidesText, hidesBytes, hidesDate, hidesInfinity, hidesModel, losesUpdate
-  case keepsInt, keepsModel
+  case hidesInt = "a suite returns the integer that was set"
+  case hidesText = "a suite returns the string that was set"
+  case hidesBytes = "a suite returns the data that was set"
+  case hidesDate = "a suite returns the date that was set"
+  case hidesInfinity = "a suite returns infinity if it was set"
+  case hidesModel = "a suite returns the model that was set"
+  case losesUpdate = "update changes the stored value"
+  case keepsInt = "a suite does not contain a removed value"
+  case keepsModel = "removeAll removes every value"
   // Opened again
-  case forgets, listsOwnOnly, cachesReads, replacesCached, cachesRemoved, cachesListing
-  case listsOwnForever, comesBetweenInstances, tellsNothing, tellsOfSetsOnly, tellsOfNoRemovals
+  case forgets = "values are there after reopening"
+  case listsOwnOnly = "keys() lists the stored keys after reopening"
+  case cachesReads = "a read returns what another instance has set"
+  case replacesCached = "replace compares with what another instance has set"
+  case cachesRemoved = "a read returns nil once another instance has removed the key"
+  case cachesListing = "keys() lists what another instance has set"
+  case listsOwnForever = "keys() does not list what another instance has removed"
+  case comesBetweenInstances
+  case tellsNothing = "changes() reports the changes of another instance: sets"
+  case tellsOfSetsOnly = "changes() reports the changes of another instance: repl"
+  case tellsOfNoRemovals = "changes() reports the changes of another instance: remo"
   // The end
-  case keepsBytes
+  case keepsBytes = "removeAll removes the bytes of every key"
 
   var rule: String {
     switch self {
-    case .findsWhatIsNotThere: "data(forKey:) returns nil for a missing key"
-    case .keepsName: "removing a missing key adds no key"
-    case .cutsOff, .addsNewline: "data(forKey:) returns the bytes that were set"
-    case .addsPrefix: "keys() returns a key exactly as it was given"
-    case .listsAgain: "keys() lists a key once that was set twice"
-    case .ignoresNil: "setting nil removes the bytes"
-    case .listsWhatIsRemoved: "keys() does not list a removed key"
-    case .lowersCase, .trims: "every string is a distinct key"
-    case .listsLessOfMany: "keys() lists every key exactly as it was given"
-    case .listsManyTwice: "keys() lists no key twice"
-    case .removesByPrefix: "setting nil removes one key and no other"
-    case .neverReplaces: "replacing nil succeeds for a missing key"
-    case .listsNil: "replacing nil with nil adds no key"
-    case .replaceStoresNothing: "a successful replace stores the new bytes"
-    case .ignoresNilOld: "replacing nil fails for a key that has bytes"
-    case .ignoresOld: "replace fails if the stored bytes are not the old bytes"
-    case .replacesAndDenies: "a failed replace keeps the stored bytes"
-    case .refusesTheSame: "replace succeeds if old and new bytes are equal"
-    case .refusesOthers: "replace succeeds if the stored bytes are the old bytes"
-    case .replaceKeepsNil: "replacing bytes with nil removes them"
-    case .replacesOthersToo: "replace changes one key and no other"
-    case .replacesMissing: "replacing bytes fails for a missing key"
-    case .addsAndDenies: "a failed replace adds no key"
-    case .deniesApply: "apply succeeds without conditions"
-    case .appliesFirstOnly: "apply makes every change"
-    case .applyKeepsNil: "apply removes a key whose new bytes are nil"
-    case .deniesCondition: "apply succeeds if the condition on the key is met"
-    case .ignoresCondition: "apply fails if the condition on the key is not met"
-    case .appliesAndDenies: "apply makes no change if it fails"
-    case .checksFirstOnly: "apply fails if one of several conditions is not met"
-    case .appliesManyAndDenies: "apply makes no change if one of several conditions fails"
-    case .deniesManyConditions: "apply succeeds if all of several conditions are met"
-    case .appliesFirstOfMany: "apply makes every change under several conditions"
-    case .comesBetweenApply: "apply is atomic"
-    case .comesBetween, .comesBetweenInstances: "replace is atomic"
-    case .setsBetween: "replace is atomic even while another thread calls set"
-    case .losesForever: "replace succeeds when it is retried"
-    case .tears: "a read returns the complete old or new bytes"
-    case .holdsFew: "concurrent sets of different keys lose none of them"
-    case .listsLessOfVeryMany: "keys() lists every key while other keys are set"
-    case .leavesOne: "removeAll removes every key"
-    case .hidesInt: "a suite returns the integer that was set"
-    case .hidesText: "a suite returns the string that was set"
-    case .hidesBytes: "a suite returns the data that was set"
-    case .hidesDate: "a suite returns the date that was set"
-    case .hidesInfinity: "a suite returns infinity if it was set"
-    case .hidesModel: "a suite returns the model that was set"
-    case .losesUpdate: "update changes the stored value"
-    case .keepsInt: "a suite does not contain a removed value"
-    case .keepsModel: "removeAll removes every value"
-    case .forgets: "values are there after reopening"
-    case .listsOwnOnly: "keys() lists the stored keys after reopening"
-    case .cachesReads: "a read returns what another instance has set"
-    case .replacesCached: "replace compares with what another instance has set"
-    case .cachesRemoved: "a read returns nil once another instance has removed the key"
-    case .cachesListing: "keys() lists what another instance has set"
-    case .listsOwnForever: "keys() does not list what another instance has removed"
-    case .tellsNothing: "changes() reports the changes of another instance: sets"
-    case .tellsOfSetsOnly: "changes() reports the changes of another instance: repl"
-    case .tellsOfNoRemovals: "changes() reports the changes of another instance: remo"
-    case .keepsBytes: "removeAll removes the bytes of every key"
+    case .addsNewline: Self.cutsOff.rule
+    case .trims: Self.lowersCase.rule
+    case .comesBetweenInstances: Self.comesBetween.rule
+    default: rawValue
     }
   }
 

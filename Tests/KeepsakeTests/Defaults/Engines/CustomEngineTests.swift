@@ -190,8 +190,7 @@ final class HookedEngine: StorageEngines.Engine {
         { _ = try $0.model("k") as Model? }, { try $0.update("k", default: 0) { $0 += 1 } },
       ]
       for call in calls {
-        let error = expectFailure(.damaged) { try call(store) }
-        #expect(error?.key == "k")
+        #expect(expectFailure(.damaged) { try call(store) }?.key == "k")
       }
       #expect(engine.data(forKey: "k") == data, "it is left as it is")
       #expect(try store.int("other") == 1)
@@ -227,20 +226,6 @@ final class HookedEngine: StorageEngines.Engine {
       try store.set(Model(), forKey: "k")
       #expect(try store.model("k") == Model())
       expectFailure(.wrongType) { _ = try store.get("k") as Int? }
-    }
-  }
-
-  @Test func updatesFromFourTasksCountExactly() async throws {
-    try await withSuite(on: TableEngine()) { store async throws in
-      try await withThrowingTaskGroup(of: Void.self) { group in
-        for _ in 0..<4 {
-          group.addTask {
-            for _ in 0..<500 { try store.update("k", default: 0) { $0 += 1 } }
-          }
-        }
-        try await group.waitForAll()
-      }
-      #expect(try store.int("k") == 2_000)
     }
   }
 
@@ -336,7 +321,7 @@ final class HookedEngine: StorageEngines.Engine {
     engine.hook.withLock { hook in
       hook = { call in
         guard call == "changes" else { return }
-        asked.withLock { $0 += 1 }
+        _ = asked.increment()
         throw Refused()
       }
     }

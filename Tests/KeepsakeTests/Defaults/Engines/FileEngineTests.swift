@@ -29,19 +29,15 @@ import Testing
     try text.write(to: directory.file(name), atomically: true, encoding: .utf8)
   }
 
-  private func text(_ name: String, in directory: TemporaryDirectory) throws -> String {
-    try String(contentsOf: directory.file(name), encoding: .utf8)
-  }
-
   @Test func eachKeyIsAReadableFile() async throws {
     try await withSuite(in: directory) { store async throws in
       try store.set("dark", forKey: "theme")
       try store.set(16, forKey: "window/size")
       try store.set(["Ann": [1, 2]], forKey: "scores")
       #expect(try visibleFiles(directory) == ["scores.json", "theme.json", "window%2Fsize.json"])
-      #expect(try text("theme.json", in: directory) == "\"dark\"")
-      #expect(try text("window%2Fsize.json", in: directory) == "16")
-      #expect(try text("scores.json", in: directory) == #"{"Ann":[1,2]}"#)
+      #expect(try directory.text("theme.json") == "\"dark\"")
+      #expect(try directory.text("window%2Fsize.json") == "16")
+      #expect(try directory.text("scores.json") == #"{"Ann":[1,2]}"#)
       try store.remove("theme")
       #expect(try visibleFiles(directory) == ["scores.json", "window%2Fsize.json"])
     }
@@ -199,10 +195,8 @@ import Testing
   }
 
   @Test func foreignFilesAreLeftAlone() async throws {
-    let manager = FileManager.default
     for name in [".git/objects", "theme.json.d", "directory.json", "kkk+", "sealed"] {
-      try manager.createDirectory(
-        atPath: directory.path + "/" + name, withIntermediateDirectories: true)
+      try directory.makeDirectory(name)
     }
     let foreign = [
       "notes.txt", "theme", "theme.json~", ".theme.json", "größe.json", "%2f.json", "%6B.json",
@@ -210,11 +204,10 @@ import Testing
       "a b.json",
     ]
     for name in foreign { try put("1", name, in: directory) }
-    try manager.createSymbolicLink(
-      atPath: directory.path + "/link.json", withDestinationPath: "notes.txt")
+    try directory.link("link.json", to: "notes.txt")
     #expect(mkfifo(directory.path + "/pipe.json", 0o600) == 0)
     // The engine must not enter a directory that it may not read.
-    chmod(directory.path + "/sealed", 0)
+    try directory.setMode(0, "sealed")
     defer { chmod(directory.path + "/sealed", 0o700) }
     let before = try visibleFiles(directory)
     try await withSuite(in: directory) { store async throws in
@@ -235,7 +228,7 @@ import Testing
     chmod(directory.path, 0o770)
     try await withSuite(in: directory) { store async throws in
       try store.set(1, forKey: "k")
-      #expect(try FileSystem.status(directory.file("k.json").path)?.mode == 0o660)
+      #expect(try directory.status("k.json")?.mode == 0o660)
     }
     try await StorageSystem.withTemporary(engines: ["own": FileEngine(.applicationSupport)]) {
       try Defaults.suite("own").set(1, forKey: "k")

@@ -68,8 +68,4 @@ private struct JournalEngine: StorageEngines.Engine {
       FileEngine(Folder(directory.file("settings")))
     }
   }
-
-  @Test func engineOfTheDocumentationConforms() async throws {
-    try await StorageEngineConformance.check(timeLimit: Self.timeLimit) { TableEngine() }
-  }
 }
