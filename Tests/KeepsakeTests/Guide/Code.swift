@@ -1,5 +1,7 @@
 import Foundation
 
+@testable import KeepsakeTestSupport
+
 /// Source code, compared without white space and semicolons, which a formatter changes.
 struct Code: Equatable, CustomStringConvertible {
   private let text: String
@@ -27,4 +29,19 @@ struct Code: Equatable, CustomStringConvertible {
   }
 
   static func == (one: Code, other: Code) -> Bool { one.text == other.text }
+
+  /// The files of tests that run the code in the documents. They import the library as apps do,
+  /// which cannot use internal declarations.
+  static let tests = Result {
+    try [
+      "KeepsakeTests/Guide", "KeepsakeValkeyTests/Guide", "Clients/Recipes/Sources/Recipes",
+      "Clients/Recipes/Sources/tool",
+    ].flatMap {
+      try FileManager.default.contentsOfDirectory(
+        at: Repository.file("Tests/\($0)"), includingPropertiesForKeys: nil)
+    }
+    .map { try String(contentsOf: $0, encoding: .utf8) }
+    .filter { $0.contains(/(?m)^import Keepsake$/) && !$0.contains("@testable import Keepsake\n") }
+    .map { Code(source: $0) }
+  }
 }

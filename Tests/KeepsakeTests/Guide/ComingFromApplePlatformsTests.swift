@@ -55,37 +55,17 @@ import Testing
     }
   }
 
-  @Test(.timeLimit(.minutes(20))) func processesSeeEachOthersWritesInASharedSuite() async throws {
-    let team = Defaults.Suite("team", in: folder.url)
-    let peer = try Peer.start(folder, "serve", "team")
-    Defaults.set(16, forKey: "size", suite: team)
-    #expect(try peer.ask("get size") == "16")
-    var sizes = Defaults.changes("size", default: 0, suite: team).makeAsyncIterator()
-    #expect(try peer.ask("set size 18") == "ok")
-    #expect(Defaults.int("size", suite: team) == 18)
-    #expect(await sizes.next() == 18)
-  }
-
   @Test(
-    .temporaryStorage(authenticate: { request in request.isNew ? "swordfish" : nil }),
-    .quickPassphrases)
+    .temporaryStorage(authenticate: { request in
+      request.isNew || request.reason == "Unlock notes" ? "swordfish" : nil
+    }), .quickPassphrases)
   func presenceIsRequiredToReadASecret() {
     let failures = Failures()
     StorageSystem.onFailure = failures.append
     SecureVault.set("1234", forKey: "pin", access: .userPresence)
     let pin = SecureVault.get("pin", reason: "Unlock notes")
-    #expect(pin == nil)
+    #expect(pin == "1234" && SecureVault.get("pin", reason: "Pay") == nil)
     #expect(failures.all.map(\.code) == [.locked])
-  }
-
-  @Test(
-    .temporaryStorage(authenticate: { request in
-      request.isNew || request.reason == "Unlock notes" ? "swordfish" : nil
-    }), .quickPassphrases)
-  func passphraseOpensASecret() {
-    SecureVault.set("1234", forKey: "pin", access: .userPresence)
-    let pin = SecureVault.get("pin", reason: "Unlock notes")
-    #expect(pin == "1234")
   }
 
   @Test(.quickPassphrases) func passphraseOpensTheVaultUntilItIsLocked() {

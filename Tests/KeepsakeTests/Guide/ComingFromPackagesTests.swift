@@ -25,11 +25,14 @@ private struct Picture {
 private struct Settings: Sendable {
   @Default("size") var size = 16
   @Default("user") var user = User()
+  @Default("age", defaultValue: 18) var age: Int
 }
 
 private struct Draft {
   @Default("size", suite: .memory) var size = 16
 }
+
+@MainActor enum AppSettings { @Default("size") static var size = 16 }
 
 @Suite(.temporaryStorage) struct ComingFromPackagesTests {
   @Test func typedKeysAreNamedInFull() {
@@ -78,12 +81,22 @@ private struct Draft {
     #expect(try keychain.keys() == [])
   }
 
-  @Test func wrappersShareValues() throws {
+  @Test func theDefaultServiceIsUsedWhereNoneIsNamed() {
+    SecureVault.set("tok", forKey: "token", service: "com.app.auth")
+    SecureVault.set("other", forKey: "token")
+    SecureVault.defaultService = "com.app.auth"
+    #expect(SecureVault.get("token") == "tok")
+    #expect(SecureVault.removeAll(service: "com.app.auth"))
+    #expect(SecureVault.get("token") == nil)
+    #expect(SecureVault.get("token", service: .standard) == "other")
+  }
+
+  @Test @MainActor func wrappersShareValues() throws {
     let (settings, draft) = (Settings(), Draft())
     settings.$size.update { $0 += 1 }
-    #expect(Settings().size == 17 && draft.size == 16)
+    #expect(Settings().size == 17 && draft.size == 16 && AppSettings.size == 17)
     draft.$size.update { $0 += 2 }
-    #expect(Draft().size == 18 && settings.size == 17)
+    #expect(Draft().size == 18 && settings.size == 17 && settings.age == 18)
     settings.user.name = "Ben"
     let user = Settings().user
     #expect(user == User(name: "Ben"))

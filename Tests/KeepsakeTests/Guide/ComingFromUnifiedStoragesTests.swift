@@ -61,49 +61,31 @@ private typealias CloudEngine = TableEngine
     #expect(try Defaults.suite("session").fileURL == nil)
   }
 
-  @Test func keysNameTheirService() {
+  @Test func keysNameTheirServiceAndTheirCache() throws {
     SecureVault[.apiToken] = "tok"
     #expect(SecureVault[.apiToken] == "tok")
     #expect(SecureVault.get("apiToken", service: "com.app.auth") == "tok")
     SecureVault[.apiToken] = nil
     #expect(SecureVault.keys(service: "com.app.auth") == [])
-  }
-
-  @Test func keysNameTheirCache() throws {
     let article = Article()
     DiskCache[.frontPage] = article
-    #expect(DiskCache[.frontPage] == article)
-    #expect(DiskCache.keys(cache: "News") == ["frontPage"])
+    #expect(DiskCache[.frontPage] == article && DiskCache.keys(cache: "News") == ["frontPage"])
     #expect(try DiskCache.named("News").entry(.frontPage)?.expires != nil)
-  }
-
-  @Test func removeAllEmptiesOneDomain() {
-    Defaults.set(1, forKey: "visits")
-    Defaults[.visits] = 25
-    SecureVault.set("other", forKey: "apiToken")
-    SecureVault[.apiToken] = "tok"
-    #expect(Defaults.removeAll(suite: "team"))
-    #expect(SecureVault.removeAll(service: "com.app.auth"))
-    #expect(Defaults[.visits] == 0 && SecureVault[.apiToken] == nil)
-    #expect(Defaults.int("visits") == 1 && SecureVault.get("apiToken") == "other")
   }
 
   @Test func eachStoreIsEmptiedSeparately() throws {
     Defaults.set(1, forKey: "visits")
     Defaults[.visits] = 25
     Defaults[.draft] = "Dear Ben"
+    SecureVault.set("other", forKey: "apiToken")
     SecureVault[.apiToken] = "tok"
-    try Folder.applicationSupport.save("text", as: "note.txt")
-    for suite in try Defaults.shared.suites() { Defaults.removeAll(suite: suite) }
-    #expect(Defaults[.visits] == 0 && Defaults.keys() == [] && Defaults[.draft] == "Dear Ben")
-    #expect(SecureVault[.apiToken] == "tok")
-    #expect(Defaults.removeAll(suite: .memory))
-    #expect(Defaults[.draft] == "")
+    #expect(Defaults.removeAll(suite: "team"))
+    #expect(Defaults[.visits] == 0 && Defaults.int("visits") == 1 && Defaults[.draft] != "")
+    #expect(SecureVault.removeAll(service: "com.app.auth"))
+    #expect(SecureVault[.apiToken] == nil && SecureVault.get("apiToken") == "other")
+    #expect(Defaults.removeAll(suite: .memory) && Defaults[.draft] == "")
     try SecureVault.shared.eraseVault()
-    #expect(SecureVault[.apiToken] == nil)
-    #expect(try Folder.applicationSupport.exists("note.txt"))
-    try Folder.applicationSupport.clear()
-    #expect(try Folder.applicationSupport.list() == [])
+    #expect(SecureVault.get("apiToken") == nil && Defaults.int("visits") == 1)
   }
 
   @Test func removeAllEmptiesEveryStore() throws {
@@ -122,53 +104,18 @@ private typealias CloudEngine = TableEngine
     .temporaryStorage(authenticate: { $0.isNew || $0.reason == "Unlock notes" ? "p" : nil }),
     .quickPassphrases)
   func keysNameTheirAccess() throws {
-    SecureVault.set("tok", forKey: "token", access: .whenUnlocked)
-    #expect(SecureVault.get("token") == "tok")
     SecureVault[.pin] = "1234"
     #expect(try SecureVault.shared.entry(.pin)?.access == .userPresence)
     let pin = SecureVault.get(.pin, reason: "Unlock notes")
     #expect(pin == "1234")
   }
 
-  @Test func suiteIsInASharedDirectory() throws {
-    let folder = try TemporaryDirectory()
-    let url = folder.url
-    Defaults.set(25, forKey: "visits", suite: Defaults.Suite("team", in: url))
-    #expect(try folder.names().contains("team.jsonl"))
-    #expect(Defaults[.visits] == 0)
-  }
-
-  @Test(.timeLimit(.minutes(20))) func loopsReceiveChanges() async {
+  @Test(.timeLimit(.minutes(20))) func loopsReceiveChangesInTheSuiteOfTheKey() async {
     let seen = await firstShown {
       Defaults[.visits] = 100 + $0
     } in: { show in
       for await visits in Defaults.changes(.visits) { show(visits) }
     }
     #expect(seen ?? 0 > 100)
-    let sunk = await firstShown {
-      Defaults[.visits] = 1_000 + $0
-    } in: { show in
-      let task = Task { for await visits in Defaults.changes(.visits) { show(visits) } }
-      await withTaskCancellationHandler {
-        await task.value
-      } onCancel: {
-        task.cancel()
-      }
-    }
-    #expect(sunk ?? 0 > 1_000)
-    let noticed = await firstShown {
-      Defaults[.visits] = 10_000 + $0
-    } in: { show in
-      func refresh(_ names: Set<String>) { show(names == ["visits"] ? Defaults[.visits] : 0) }
-      for await names in Defaults.changes(suite: "team") { refresh(names) }
-    }
-    #expect(noticed ?? 0 > 10_000)
-  }
-
-  @Test func scopesHaveTheirOwnStores() async throws {
-    func runApp() async { Defaults[.visits] += 1 }
-    await runApp()
-    try await StorageSystem.withTemporary { await runApp() }
-    #expect(Defaults[.visits] == 1)
   }
 }

@@ -29,32 +29,24 @@ extension Defaults.Key<Int> {
 }
 
 @Suite(.temporaryStorage) struct ComingFromUserDefaultsTests {
-  @Test func valuesAreReadAsTheyWereSet() {
-    Defaults.set("Ann", forKey: "name")
-    let name: String? = Defaults.get("name")
-    #expect(name == "Ann")
-    #expect(Defaults.string("name") == "Ann")
-    #expect(Defaults.contains("name") && !Defaults.contains("age"))
-    let user = User(name: "Ben")
-    Defaults.set(user, forKey: "user")
-    let stored: User? = Defaults.model("user")
-    #expect(stored == user)
-  }
-
   @Test func typedGettersReturnFoundationsDefaults() {
-    #expect(Defaults.string("name") == nil)
+    #expect(Defaults.string("name") == nil && !Defaults.contains("name"))
     #expect(Defaults.int("age") == 0)
     #expect(Defaults.double("ratio") == 0)
-    #expect(Defaults.bool("isNew") == false)
+    #expect(Defaults.bool("isNew") == false && Defaults.bool("isNew", default: true))
     #expect(Defaults.data("icon") == nil)
+    Defaults.set("Ann", forKey: "name")
     Defaults.set(25, forKey: "age")
     Defaults.set(0.5, forKey: "ratio")
     Defaults.set(Float(0.25), forKey: "gain")
     Defaults.set(true, forKey: "isNew")
     Defaults.set(Data([1, 2]), forKey: "icon")
+    let name: String? = Defaults.get("name")
     let gain = Defaults.get("gain", default: Float(0))
+    #expect(name == "Ann" && Defaults.string("name") == "Ann" && Defaults.contains("name"))
     #expect(Defaults.int("age") == 25 && Defaults.double("ratio") == 0.5 && gain == 0.25)
     #expect(Defaults.bool("isNew") && Defaults.data("icon") == Data([1, 2]))
+    #expect(Defaults.remove("name") && !Defaults.contains("name"))
   }
 
   @Test func modelsOfOlderVersionsAreRead() throws {
@@ -63,29 +55,28 @@ extension Defaults.Key<Int> {
       PropertyListSerialization.data(fromPropertyList: list, format: .xml, options: 0))
     let old: User? = Defaults.model("profile")
     #expect(old == User(name: "Ben"))
-    #expect(Defaults.bool("isNew", default: true))
     try Defaults.shared.remove(["name", "age"])
     #expect(Defaults.keys() == ["profile"])
   }
 
-  @Test func urlsDatesAndCollectionsAreStored() throws {
+  @Test func modelsURLsDatesAndCollectionsAreStored() throws {
+    let (user, now) = (User(name: "Ben"), Date.now)
     let address = try #require(URL(string: "https://example.com/notes?page=1"))
-    let now = Date.now
+    Defaults.set(user, forKey: "user")
     Defaults.set(address, forKey: "home")
     Defaults.set(now, forKey: "since")
     Defaults.set([3, 1], forKey: "scores")
     Defaults.set(["mail": 2], forKey: "limits")
+    Defaults.set(Window(title: "Notes", width: 80), forKey: "window")
+    let stored: User? = Defaults.model("user")
     let home: URL? = Defaults.get("home")
     let since: Date? = Defaults.get("since")
     let scores: [Int]? = Defaults.get("scores")
     let limits: [String: Int]? = Defaults.get("limits")
-    #expect(home == address && since == now && scores == [3, 1] && limits == ["mail": 2])
-    #expect(Defaults.get("tags", default: [String]()) == [])
-    Defaults.set(["new"], forKey: "tags")
     let tags = Defaults.get("tags", default: [String]())
-    #expect(tags == ["new"])
-    Defaults.set(Window(title: "Notes", width: 80), forKey: "window")
     let window: Window? = Defaults.model("window")
+    #expect(stored == user && home == address && since == now)
+    #expect(scores == [3, 1] && limits == ["mail": 2] && tags == [])
     #expect(window == Window(title: "Notes", width: 80))
   }
 
@@ -95,23 +86,6 @@ extension Defaults.Key<Int> {
     #expect(!Defaults.contains("age"))
     Defaults.update("age", default: 0) { $0 += 1 }
     #expect(Defaults.get("age", default: 18) == 1 && Defaults[.age] == 1 && Settings().age == 1)
-  }
-
-  @Test func removedValuesAreGone() {
-    Defaults.set("Ann", forKey: "name")
-    Defaults.set(nil, forKey: "name")
-    #expect(!Defaults.contains("name"))
-    Defaults.set("Ann", forKey: "name")
-    #expect(Defaults.remove("name"))
-    #expect(Defaults.string("name") == nil)
-  }
-
-  @Test func suiteIsExportedAsADocument() throws {
-    Defaults.set(18, forKey: "age")
-    #expect(Defaults.keys() == ["age"])
-    let document = try Defaults.shared.export(as: .json)
-    #expect(try JSONDecoder().decode([String: Int].self, from: document) == ["age": 18])
-    #expect(Defaults.synchronize())
   }
 
   @Test func suitesAreSeparate() throws {
@@ -135,7 +109,6 @@ extension Defaults.Key<Int> {
     Defaults.set(25, forKey: "age")
     let age = options.age ?? Defaults.int("age")
     #expect(age == argument ?? 25)
-    #expect(Defaults.int("age") == 25)
   }
 
   @Test(.timeLimit(.minutes(20))) func loopsReceiveChanges() async {
@@ -174,18 +147,6 @@ extension Defaults.Key<Int> {
       Defaults.set(25, forKey: "age")
     }
     #expect(model.age == 25)
-  }
-
-  @Test func userDefaultsFilesAreImported() throws {
-    let folder = try TemporaryDirectory()
-    let oldFile = folder.file("notes.plist")
-    let old: [String: Any] = ["age": 25, "name": "Ann", "icon": Data([1]), "tags": ["new"]]
-    try PropertyListSerialization.data(fromPropertyList: old, format: .binary, options: 0)
-      .write(to: oldFile)
-    try Defaults.shared.import(Data(contentsOf: oldFile))
-    #expect(Defaults.int("age") == 25 && Defaults.string("name") == "Ann")
-    #expect(Defaults.data("icon") == Data([1]))
-    #expect(Defaults.get("tags", default: [String]()) == ["new"])
   }
 
   @Test func textDoesNotConvertToANumber() {

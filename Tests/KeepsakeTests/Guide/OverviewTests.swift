@@ -29,10 +29,6 @@ import XCTest
     #expect(age == 25 && token == "tok" && image == data && ann == user)
   }
 
-  @Test func theAppIsNamed() throws {
-    try StorageSystem.bootstrap(app: "com.example.notes")
-  }
-
   // MARK: First steps
 
   @Test func launchesAreCounted() {
@@ -188,20 +184,14 @@ private struct TeamServer: StorageBacking {
 }
 
 /// Stands for an engine that asks a server.
-private struct TeamEngine: StorageEngines.Engine {
-  let table: String
-  private let engine = TableEngine()
+private typealias TeamEngine = TableEngine
 
-  init(table: String) { self.table = table }
-  func data(forKey key: String) -> Data? { engine.data(forKey: key) }
-  func set(_ data: Data?, forKey key: String) { engine.set(data, forKey: key) }
-  func replace(_ old: Data?, with new: Data?, forKey key: String) -> Bool {
-    engine.replace(old, with: new, forKey: key)
-  }
-  func keys() -> [String] { engine.keys() }
+extension TableEngine {
+  fileprivate convenience init(table: String) { self.init() }
 }
 
-private struct FailingEngine: StorageEngines.Engine {
+/// An engine that fails on every write.
+struct FailingEngine: StorageEngines.Engine {
   let error = StorageError(.diskFull, operation: "write", remedy: "Free some space.")
   func data(forKey key: String) -> Data? { nil }
   func set(_ data: Data?, forKey key: String) throws { throw error }

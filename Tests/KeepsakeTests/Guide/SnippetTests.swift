@@ -6,54 +6,13 @@ import Testing
 /// README and the articles: a test runs every snippet; every link, program and test that they name
 /// exists; and the errors that they quote are current.
 @Suite(.singleThreaded) struct SnippetTests {
-  /// The tests that run the snippets of a document, by its name. `GuideTests` checks "ComingFrom".
-  private static let tests = [
-    "README": ["ReadmeTests", "AcrossMachinesTests"],
-    "Keepsake": ["OverviewTests"],
-    "GettingStarted": ["OverviewTests"],
-    "Engines": ["OverviewTests"],
-    "Testing": ["OverviewTests"],
-    "SettingUp": ["OverviewTests"],
-    "InAServer": ["InAServerTests"],
-    "OtherPackages": ["Server", "Tool"],
-    "Failures": ["WorkingWithFailuresTests"],
-    "WorkingWithSettings": ["WorkingWithSettingsTests"],
-    "WorkingWithSecrets": ["WorkingWithSecretsTests"],
-    "WorkingWithCaches": ["WorkingWithCachesTests"],
-    "WorkingWithFiles": ["WorkingWithFilesTests"],
-    "KeepsakeValkey": ["AcrossMachinesTests"],
-    "AcrossMachines": ["AcrossMachinesTests"],
-  ]
-
-  private func source(of test: String) throws -> String {
-    let folders = [
-      "KeepsakeTests/Guide", "KeepsakeValkeyTests/Guide", "Clients/Recipes/Sources/Recipes",
-      "Clients/Recipes/Sources/tool",
-    ]
-    let files = folders.map { Repository.file("Tests/\($0)/\(test).swift") }
-    let file = files.first { FileManager.default.fileExists(atPath: $0.path) }
-    return try String(contentsOf: #require(file, "there is no \(test)"), encoding: .utf8)
-  }
-
   @Test(arguments: Document.all.filter { $0.name != "ComingFrom" })
   func everyLineOfASnippetIsInATest(document: Document) throws {
-    let snippets = try document.snippets().filter { !$0.isManifest && !$0.isPartOfManifest }
-    guard let tests = Self.tests[document.name] else {
-      #expect(snippets.isEmpty, "no test is listed for \(document.name)")
-      return
+    let tests = try Code.tests.get()
+    for snippet in try document.snippets() where !snippet.isManifest && !snippet.isPartOfManifest {
+      let isInATest = tests.contains { snippet.missingLines(in: $0) == [] }
+      #expect(isInATest, "\(snippet.lines)")
     }
-    #expect(!snippets.isEmpty, "\(document.name) has no snippets")
-    let codes = try tests.map { Code(source: try source(of: $0)) }
-    for snippet in snippets {
-      let missing = codes.map { snippet.missingLines(in: $0) }
-      #expect(missing.contains([]), "\(document.name): \(snippet.lines)")
-    }
-  }
-
-  /// Apps cannot use internal declarations, so these tests do not use them either.
-  @Test(arguments: Set(Self.tests.values.joined()))
-  func testsOfSnippetsUseOnlyPublicCalls(test: String) throws {
-    #expect(try !source(of: test).contains("@testable import Keepsake\n"))
   }
 
   @Test func missingLinesAreFound() {

@@ -169,12 +169,6 @@ extension WorkingWithCachesTests {
 
     #expect(page == article)
   }
-
-  @Test func performRunsOnAQueue() async throws {
-    DiskCache.set(Data(), forKey: "a")
-    let names = try await DiskCache.shared.perform { store in try store.keys() }
-    #expect(names == ["a"])
-  }
 }
 
 private func download() async throws -> Article { Article(title: "News") }

@@ -152,15 +152,34 @@ extension WorkingWithSecretsTests {
     #expect(SecureVault.model("accessToken", service: "com.app.auth") == token)
   }
 
-  @Test func passphraseProtectsTheVault() {
-    let typed = "correct horse"
-
-    func protect() {
+  @Test func passphraseProtectsAndUnlocksTheVault() {
+    func protect(_ typed: String) {
       guard SecureVault.protect(with: .passphrase(typed)) else { return }
       SecureVault.set("tok", forKey: "accessToken")
     }
-    protect()
+    func unlock(_ typed: String) {
+      do {
+        try SecureVault.shared.unlock(passphrase: typed)
+      } catch StorageError.Code.wrongPassphrase {
+        print("try again")
+      } catch {
+        print(error)
+      }
+    }
+    protect("correct horse")
     #expect(SecureVault.get("accessToken") == "tok" && SecureVault.protection == .passphrase)
+    SecureVault.lock()
+    unlock("wrong")
+    #expect(SecureVault.isLocked)
+    var isShown = false
+    func showNotes(_ isOpen: Bool) { isShown = isOpen }
+    let typed = "correct horse"
+
+    if SecureVault.isLocked {
+      let isOpen = SecureVault.unlock(passphrase: typed)
+      showNotes(isOpen)
+    }
+    #expect(isShown)
   }
 
   @Test func bootstrapNamesKeySources() async {
@@ -190,20 +209,6 @@ extension WorkingWithSecretsTests {
     SecureVault.set("tok", forKey: "accessToken")
     try chooseThePassphrase()
     #expect(SecureVault.protection == .keyFile)
-  }
-
-  @Test func lockedVaultIsUnlocked() throws {
-    let typed = "correct horse"
-    try SecureVault.shared.protect(with: .passphrase(typed))
-    SecureVault.lock()
-    var isShown = false
-    func showNotes(_ isOpen: Bool) { isShown = isOpen }
-
-    if SecureVault.isLocked {
-      let isOpen = SecureVault.unlock(passphrase: typed)
-      showNotes(isOpen)
-    }
-    #expect(isShown)
   }
 
   @Test func presenceNeedsATerminal() async {
@@ -237,21 +242,6 @@ extension WorkingWithSecretsTests {
     SecureVault.set("tok", forKey: "accessToken")
     try SecureVault.shared.rotateKeys()
     #expect(SecureVault.get("accessToken") == "tok")
-  }
-
-  @Test func throwsWhenPassphraseIsWrong() throws {
-    try SecureVault.shared.protect(with: .passphrase("right"))
-    SecureVault.lock()
-    let typed = "wrong"
-
-    do {
-      try SecureVault.shared.unlock(passphrase: typed)
-    } catch StorageError.Code.wrongPassphrase {
-      print("try again")
-    } catch {
-      print(error)
-    }
-    #expect(SecureVault.isLocked)
   }
 }
 

@@ -160,17 +160,6 @@ extension WorkingWithSettingsTests {
     #expect(shown == 1)
   }
 
-  @Test func storesThrow() {
-    do {
-      try Defaults.suite("team").set("dark", forKey: "theme")
-    } catch StorageError.Code.diskFull {
-      print("free some space first")
-    } catch {
-      print(error)
-    }
-    #expect(Defaults.string("theme", suite: "team") == "dark")
-  }
-
   @Test func importedValuesAreExported() throws {
     try Folder.temporary.save(Data(#"{"volume": 11}"#.utf8), as: "old.json")
     let oldFile = try Folder.temporary.url("old.json")
