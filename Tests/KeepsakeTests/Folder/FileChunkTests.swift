@@ -101,11 +101,7 @@ import Testing
     let count = Locked(0)
     let task = Task {
       for try await _ in chunks {
-        let isTenth = count.withLock { count in
-          count += 1
-          return count == 10
-        }
-        if isTenth { withUnsafeCurrentTask { $0?.cancel() } }
+        if count.increment() == 10 { withUnsafeCurrentTask { $0?.cancel() } }
       }
     }
     await #expect(throws: CancellationError.self) { try await task.value }
@@ -117,7 +113,7 @@ import Testing
     try folder.save(bytes, as: "k")
     let reads = Locked(0)
     let plan = FaultPlan(decide: { event in
-      if event.call == .read { reads.withLock { $0 += 1 } }
+      if event.call == .read { _ = reads.increment() }
       return .proceed
     })
     try await FaultPlan.$current.withValue(plan) {
@@ -168,13 +164,7 @@ import Testing
     try folder.save(bytes, as: "k")
     let reads = Locked(0)
     let plan = FaultPlan(decide: { event in
-      let isThird =
-        event.call == .read
-        && reads.withLock { reads in
-          reads += 1
-          return reads == 3
-        }
-      return isThird ? .fail(EIO) : .proceed
+      event.call == .read && reads.increment() == 3 ? .fail(EIO) : .proceed
     })
     try await FaultPlan.$current.withValue(plan) {
       var iterator = try folder.chunks(of: "k", size: 100_000).makeAsyncIterator()

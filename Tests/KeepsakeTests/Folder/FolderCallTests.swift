@@ -131,18 +131,8 @@ import Testing
     ("move", { directory, _ in try directory.move("d", to: "d/e/f") }),
     ("adopt", { directory, file in try directory.adopt(file, as: "") }),
     ("adopt", { directory, file in try directory.adopt(file, as: "x/") }),
-    (
-      "adopt",
-      { directory, file in
-        try directory.adopt(file.deletingLastPathComponent().appending(path: "d"), as: "x")
-      }
-    ),
-    (
-      "adopt",
-      { directory, file in
-        try directory.adopt(file.deletingLastPathComponent().appending(path: "fifo"), as: "x")
-      }
-    ),
+    ("adopt", { directory, _ in try directory.adopt(directory.url("d"), as: "x") }),
+    ("adopt", { directory, _ in try directory.adopt(directory.url("fifo"), as: "x") }),
     ("adopt", { directory, _ in try directory.adopt(URL(string: "https://a.b/c")!, as: "x") }),
     ("create", { _, file in try Folder(URL(string: "https://a.b/c")!).create() }),
     ("url", { _, file in _ = try Folder(URL(string: "relative")!).url() }),
@@ -231,9 +221,7 @@ import Testing
   }
 
   @Test func folderWithoutLocationIsAnErrorOfEachCall() throws {
-    let finder = DirectoryFinder(
-      app: "test", environment: { _ in nil }, registeredHome: { nil })
-    try inScope(finder) { () throws in
+    try inScope([:]) { () throws in
       for directory in [Folder.documents, .applicationSupport, .caches] {
         for body in [
           { try directory.save(1, as: "x") }, { _ = try directory.load("x") as Int? },
@@ -245,7 +233,7 @@ import Testing
           #expect(error?.remedy.contains("HOME") == true)
         }
       }
-      #expect(try Folder.temporary.url().path == "/tmp/test-\(geteuid())/files")
+      #expect(try Folder.temporary.url().path == "/tmp/app-\(geteuid())/files")
     }
   }
 }

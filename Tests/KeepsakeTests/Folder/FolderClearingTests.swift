@@ -14,13 +14,6 @@ import Testing
     try home.setMode(0o700)
   }
 
-  /// The directories of an app, below the directory of the test.
-  private func finder(_ environment: [String: String] = [:]) -> DirectoryFinder {
-    let environment = ["HOME": home.path, "TMPDIR": home.path].merging(environment) { $1 }
-    return DirectoryFinder(
-      app: "app", environment: { environment[$0] }, registeredHome: { nil })
-  }
-
   private func fill() throws {
     try Defaults.shared.set(1, forKey: "k")
     try SecureVault.shared.set("s", forKey: "k")
@@ -28,14 +21,13 @@ import Testing
     for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
       try directory.save("f", as: "d/f")
     }
-    try FileManager.default.createDirectory(
-      at: home.file("Documents/other"), withIntermediateDirectories: true)
+    try home.makeDirectory("Documents/other")
     try home.write([1], to: "Documents/mine.txt")
   }
 
   private func expectStoresIntact(sourceLocation: SourceLocation = #_sourceLocation) throws {
     // Read from the disk, not from memory.
-    try inScope(finder()) { () throws in
+    try home.asHome { () throws in
       #expect(try Defaults.shared.int("k") == 1, sourceLocation: sourceLocation)
       #expect(try SecureVault.shared.get("k") == "s", sourceLocation: sourceLocation)
       #expect(try DiskCache.shared.get("k") == Data([1]), sourceLocation: sourceLocation)
@@ -49,7 +41,7 @@ import Testing
     try home.write(Array("XDG_PICTURES_DIR=\"$HOME/Bilder\"".utf8), to: ".config/user-dirs.dirs")
     try FileSystem.createDirectory(home.path + "/" + (name.isEmpty ? "x" : name))
     let directory = Folder(name.isEmpty ? home.url : home.file(name))
-    try inScope(finder()) { () throws in
+    try home.asHome { () throws in
       try directory.save("mine", as: "mine.txt")
       expectFailure(.misuse) { try directory.clear() }
       #expect(try directory.load("mine.txt") as String == "mine")
@@ -59,7 +51,7 @@ import Testing
   @Test func clearsOnlyItsOwnFiles() throws {
     let places: [Folder] = [.documents, .applicationSupport, .caches, .temporary]
     for place in places {
-      try inScope(finder()) { () throws in
+      try home.asHome { () throws in
         try fill()
         try place.save("h", as: ".hidden/.h")
         try place.clear()
@@ -77,46 +69,37 @@ import Testing
     }
   }
 
-  @Test(arguments: [
-    ".config/app", ".config", "", ".local/share/app", ".local/share/app/vault", ".local/state/app",
-    ".cache/app", ".cache/app/caches", ".cache/app/caches/standard", ".cache", "Documents",
-    "linked", "linked/app", "Documents/../.config/app", ".local/share",
-  ])
-  func refusesDirectoryThatContainsAStoreOrTheHome(_ name: String) throws {
-    try inScope(finder()) { () throws in
+  @Test func refusesDirectoriesThatContainOrBelongToAStoreOrAreTheHome() throws {
+    try home.asHome { () throws in
       try fill()
       try home.link("linked", to: ".config")
       let before = try home.tree()
-      let error = expectFailure(.misuse) { try Folder(home.file(name)).clear() }
-      #expect(error?.operation == "clear" && error?.path?.hasPrefix(home.path) == true)
-      #expect(error?.remedy.isEmpty == false)
+      // The directories for the secrets of a service, and for the entries of a cache.
+      let inside = before.filter {
+        $0.value.hasPrefix("directory")
+          && ($0.key.hasPrefix(".local/share/app/vault/")
+            || $0.key.hasPrefix(".cache/app/caches/standard/"))
+      }
+      try #require(inside.count >= 2)
+      let names = [
+        ".config/app", ".config", "", ".local/share/app", ".local/share/app/vault",
+        ".local/state/app", ".cache/app", ".cache/app/caches", ".cache/app/caches/standard",
+        ".cache", "Documents", "linked", "linked/app", "Documents/../.config/app", ".local/share",
+      ]
+      for name in names + inside.keys {
+        for directory in [Folder(home.file(name)), Folder(home.file(name)).subfolder("")] {
+          let error = expectFailure(.misuse) { try directory.clear() }
+          #expect(error?.operation == "clear" && error?.remedy.isEmpty == false, "\(name)")
+          #expect(error?.path?.hasPrefix(home.path) == true, "\(name)")
+        }
+      }
       #expect(try home.tree() == before)
     }
     try expectStoresIntact()
   }
 
-  /// The directories for the secrets of a service, and for the entries of a cache.
-  @Test func refusesDirectoryInsideAStore() throws {
-    try inScope(finder()) { () throws in
-      try fill()
-      let tree = try home.tree()
-      let inside = tree.keys.filter {
-        tree[$0]?.hasPrefix("directory") == true
-          && ($0.hasPrefix(".local/share/app/vault/")
-            || $0.hasPrefix(".cache/app/caches/standard/"))
-      }
-      try #require(inside.count >= 2)
-      for name in inside {
-        expectFailure(.misuse) { try Folder(home.file(name)).clear() }
-        expectFailure(.misuse) { try Folder(home.file(name)).subfolder("").clear() }
-      }
-      #expect(try home.tree() == tree)
-    }
-    try expectStoresIntact()
-  }
-
   @Test func refusesDirectoriesOfEmptyStores() throws {
-    try inScope(finder()) { () throws in
+    try home.asHome { () throws in
       for name in [".config/app", ".config", ".local/share", ".cache/app", "Documents"] {
         try home.makeDirectory(name)
         expectFailure(.misuse) { try Folder(home.file(name)).clear() }
@@ -132,7 +115,7 @@ import Testing
   func refusesSharedDirectoryWithAStoreAtAnyDepth(_ kind: String) throws {
     try home.makeDirectory("all/shared/deep")
     let url = home.file("all/shared/deep")
-    try inScope(finder(["HOME": home.path + "/elsewhere"])) { () throws in
+    try home.asHome(["HOME": home.path + "/elsewhere"]) { () throws in
       switch kind {
       case "suite": try Defaults.suite(Defaults.Suite("team", in: url)).set(1, forKey: "k")
       case "cache": try DiskCache.named(DiskCache.Name("x", in: url)).set("v", forKey: "k")
@@ -150,7 +133,7 @@ import Testing
   @Test func refusesDocumentsDirectoryOlderThanTheApp() throws {
     try home.makeDirectory("Documents/app")
     try home.write([1], to: "Documents/app/mine")
-    try inScope(finder()) { () throws in
+    try home.asHome { () throws in
       try Folder.documents.save("x", as: "d/x")
       expectFailure(.misuse) { try Folder.documents.clear() }
       expectFailure(.misuse) { try Folder.documents.subfolder("d").clear() }
@@ -219,7 +202,7 @@ import Testing
 
   @Test func clearsIfTheHomeIsNotADirectory() throws {
     for path in ["/dev/null", "/nonexistent"] {
-      try inScope(finder(["HOME": path, "STATE_DIRECTORY": home.path + "/state"])) { () throws in
+      try home.asHome(["HOME": path, "STATE_DIRECTORY": home.path + "/state"]) { () throws in
         try Folder.applicationSupport.save(1, as: "x")
         try Folder.applicationSupport.clear()
         #expect(try Folder.applicationSupport.list() == [])

@@ -12,12 +12,6 @@ import Testing
 
   init() throws { home = try TemporaryDirectory() }
 
-  private func inHome(_ body: () throws -> Void) throws {
-    let environment = ["HOME": home.path, "TMPDIR": home.path]
-    try inScope(
-      DirectoryFinder(app: "app", environment: { environment[$0] }, registeredHome: { nil }), body)
-  }
-
   /// The calls that change or sync something, with paths relative to `root` and without temporary
   /// names.
   private func steps(_ body: () throws -> Void) throws -> [String] {
@@ -25,11 +19,11 @@ import Testing
     let kinds: Set<SystemCall> = [
       .write, .fsync, .fdatasync, .rename, .unlink, .rmdir, .mkdir, .link,
     ]
-    let roots = [home.path]
+    let root = home.path
     let plan = FaultPlan(decide: { event in
       guard kinds.contains(event.call) else { return .proceed }
       let path = event.path.split(separator: "\0").last.map(String.init) ?? ""
-      var shown = roots.reduce(path) { $0.replacingOccurrences(of: $1, with: "~") }
+      var shown = path.replacingOccurrences(of: root, with: "~")
       if let range = shown.range(of: ".keepsake-[0-9a-f]+.tmp", options: .regularExpression) {
         shown.replaceSubrange(range, with: "TMP")
       }
@@ -53,7 +47,7 @@ import Testing
   }
 
   @Test func namesOfNewDirectoriesAreSynced() throws {
-    try inHome { () throws in
+    try home.asHome { () throws in
       let support = try steps { try Folder.applicationSupport.save("x", as: "d/f") }
       for path in [
         "~", "~/.local", "~/.local/share", "~/.local/share/app",
@@ -91,7 +85,7 @@ import Testing
     let (name, body) = Self.operations[which]
     for (directories, isDurable) in [(Self.durable, true), (Self.fleeting, false)] {
       for directory in directories {
-        try inHome { () throws in
+        try home.asHome { () throws in
           try directory.save("old", as: "f")
           try directory.save("x", as: "d/x")
           try FileManager.default.createSymbolicLink(
@@ -121,7 +115,7 @@ import Testing
   }
 
   @Test func moveFromCachesToDocumentsSyncsTheDataFirst() throws {
-    try inHome { () throws in
+    try home.asHome { () throws in
       try Folder.caches.save("x", as: "f")
       try Folder.caches.save("y", as: "d/e/g")
       try Folder.documents.create()
@@ -154,29 +148,15 @@ import Testing
     try home.files.save("x", as: "f")
     try home.files.save("x", as: "d/x")
     try home.link("link", to: "f")
-    let log = Locked<[(SystemCall, String)]>([])
-    let plan = FaultPlan(decide: { event in
-      log.withLock { $0.append((event.call, event.path)) }
-      return .proceed
-    })
-    try FaultPlan.$current.withValue(plan) {
-      try home.files.move(name, to: "new/moved", in: other.files)
-    }
-    let calls = log.withLock { $0 }
-    let renamed = try #require(
-      calls.lastIndex { $0.0 == .rename && $0.1.hasPrefix(other.path + "/new/.keepsake-") })
-    let synced = try #require(
-      calls.indices.first {
-        $0 > renamed && calls[$0].0 == .fsync && calls[$0].1 == other.path + "/new"
-      })
+    let steps = try steps { try home.files.move(name, to: "new/moved", in: other.files) }
+    let renamed = try #require(steps.lastIndex(of: "rename \(other.path)/new/moved"))
+    let synced = try #require(steps[renamed...].firstIndex(of: "fsync \(other.path)/new"))
     let gone = try #require(
-      calls.firstIndex {
-        [.unlink, .rmdir].contains($0.0) && $0.1.hasPrefix(home.path)
-      })
+      steps.firstIndex { $0.hasPrefix("unlink ~") || $0.hasPrefix("rmdir ~") })
     #expect(synced < gone)
     if name != "link" {
-      #expect(try #require(calls.firstIndex { $0.0 == .fdatasync }) < renamed)
+      #expect(try #require(steps.firstIndex { $0.hasPrefix("fdatasync ") }) < renamed)
     }
-    #expect(calls.last?.0 == .fsync && calls.last?.1 == home.path)
+    #expect(steps.last == "fsync ~")
   }
 }

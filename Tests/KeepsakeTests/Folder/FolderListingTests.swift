@@ -61,20 +61,21 @@ import Testing
     #expect(try directory.subfolder("none").totalSize() == 0)
   }
 
-  private func makeRaw(_ name: [UInt8], _ contents: String) throws {
-    let path = Array(home.path.utf8) + [0x2F] + name + [0]
-    let descriptor = path.withUnsafeBytes {
-      open($0.baseAddress!.assumingMemoryBound(to: CChar.self), O_CREAT | O_WRONLY, 0o600)
-    }
-    try #require(descriptor >= 0)
-    defer { close(descriptor) }
-    try #require(write(descriptor, contents, contents.utf8.count) == contents.utf8.count)
+  /// Calls `body` with the path of a name that is not UTF-8.
+  private func withRaw(_ name: [UInt8], _ body: (UnsafePointer<CChar>) -> Int32) throws {
+    let path = (Array(home.path.utf8) + [0x2F] + name).map { CChar(bitPattern: $0) } + [0]
+    try #require(body(path) == 0)
+  }
+
+  private func makeRaw(_ name: [UInt8], size: Int) throws {
+    try withRaw(name) { mknod($0, S_IFREG | 0o600, 0) }
+    try withRaw(name) { truncate($0, size) }
   }
 
   @Test func invalidNamesAreCountedAndRemovedButNotListed() throws {
     try directory.save("12", as: "d/x")
-    try makeRaw([0xFF, 0x61], "345")
-    try makeRaw(Array("d/".utf8) + [0xC3], "6789")
+    try makeRaw([0xFF, 0x61], size: 3)
+    try makeRaw(Array("d/".utf8) + [0xC3], size: 4)
     #expect(try directory.list() == ["d/"] && directory.list("d") == ["x"])
     #expect(try directory.list(recursively: true, includingHidden: true) == ["d/", "d/x"])
     #expect(try directory.totalSize() == 9)
@@ -86,10 +87,7 @@ import Testing
   }
 
   @Test func directoryWithInvalidNameIsAnError() throws {
-    let raw = Array(home.path.utf8) + [0x2F, 0xFF, 0]
-    try #require(
-      raw.withUnsafeBytes { mkdir($0.baseAddress!.assumingMemoryBound(to: CChar.self), 0o700) } == 0
-    )
+    try withRaw([0xFF]) { mkdir($0, 0o700) }
     try directory.save("12", as: "x")
     #expect(try directory.list() == ["x"] && directory.list(recursively: true) == ["x"])
     for (operation, body) in [
@@ -99,8 +97,7 @@ import Testing
       #expect(error?.operation == operation && error?.remedy.contains("Rename") == true)
     }
     #expect(try directory.exists("x"), "nothing was removed before it was found")
-    try #require(
-      raw.withUnsafeBytes { rmdir($0.baseAddress!.assumingMemoryBound(to: CChar.self)) } == 0)
+    try withRaw([0xFF]) { rmdir($0) }
   }
 
   @Test func listsTwentyThousandFiles() throws {

@@ -168,9 +168,7 @@ import Testing
 
   @Test func fileBeingAdoptedIsNotSwept() throws {
     try home.write([7], to: "incoming")
-    let twoHoursAgo = Date(timeIntervalSinceNow: -7_200)
-    try FileManager.default.setAttributes(
-      [.modificationDate: twoHoursAgo], ofItemAtPath: home.file("incoming").path)
+    try home.age("incoming", seconds: 7_200)
     let directory = home.files
     try directory.save("x", as: "x")
     let host = try DirectoryHandle(directory.url().path)

@@ -7,15 +7,8 @@ import Testing
 
 /// Where the folders of an app are, and who can access them.
 @Suite struct FolderPlaceTests {
-  private func finder(
-    _ environment: [String: String], home: String? = nil
-  ) -> DirectoryFinder {
-    DirectoryFinder(
-      app: "app", environment: { environment[$0] }, registeredHome: { home })
-  }
-
   private func paths(_ environment: [String: String], home: String? = nil) throws -> [String] {
-    try inScope(finder(environment, home: home)) {
+    try inScope(environment, home: home) {
       try [Folder.documents, .applicationSupport, .caches, .temporary].map { try $0.url("x").path }
     }
   }
@@ -77,7 +70,7 @@ import Testing
   @Test func directoriesAndFilesArePrivate() throws {
     let home = try TemporaryDirectory()
     try home.setMode(0o755)
-    try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
+    try home.asHome { () throws in
       for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
         try directory.save("x", as: "d/e/f")
         try directory.copy("d", to: "copy")
@@ -121,58 +114,31 @@ import Testing
     #expect(made["new/own/d"] == (mode & 0o2000 == 0 ? "directory 700" : "directory 2700"))
   }
 
-  private static let temporaryDirectories:
-    [(String, @Sendable (TemporaryDirectory, String) throws -> Void)] = [
-      (
-        "writable by others",
-        { home, name in
-          try home.makeDirectory(name)
-          try home.setMode(0o777, name)
-        }
-      ),
-      (
-        "writable by a group",
-        { home, name in
-          try home.makeDirectory(name)
-          try home.setMode(0o770, name)
-        }
-      ),
-      (
-        "a link",
-        { home, name in
-          try home.makeDirectory("elsewhere")
-          try home.setMode(0o700, "elsewhere")
-          try home.link(name, to: "elsewhere")
-        }
-      ),
-      ("a file", { home, name in try home.write([1], to: name) }),
-      (
-        "another user's",
-        { home, name in
-          try home.makeDirectory(name)
-          try home.setMode(0o700, name)
-          if getuid() == 0 {
-            try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0)
-          } else {
-            try home.setMode(0o777, name)
-          }
-        }
-      ),
-    ]
-
-  @Test(arguments: temporaryDirectories.indices)
-  func refusesTemporaryDirectoryThatOthersCanChange(which: Int) throws {
-    let (what, prepare) = Self.temporaryDirectories[which]
+  @Test(arguments: ["writable by others", "writable by a group", "a link", "a file", "another's"])
+  func refusesTemporaryDirectoryThatOthersCanChange(_ kind: String) throws {
     let home = try TemporaryDirectory()
     let name = "app-\(geteuid())"
-    try prepare(home, name)
-    // Files that another user created there must not be used.
-    if what != "a file" {
-      try home.makeDirectory(name + "/files")
-      try home.write(Array("forged".utf8), to: name + "/files/x")
+    let target = kind == "a link" ? "elsewhere" : name
+    if kind == "a file" {
+      try home.write([1], to: name)
+    } else {
+      try home.makeDirectory(target + "/files")
+      // Files that another user created there must not be used.
+      try home.write(Array("forged".utf8), to: target + "/files/x")
+    }
+    switch kind {
+    case "writable by others": try home.setMode(0o777, name)
+    case "writable by a group": try home.setMode(0o770, name)
+    case "a link":
+      try home.setMode(0o700, target)
+      try home.link(name, to: target)
+    case "another's":
+      try home.setMode(getuid() == 0 ? 0o700 : 0o777, name)
+      if getuid() == 0 { try #require(chown(home.path + "/" + name, 65_534, 65_534) == 0) }
+    default: break
     }
     let before = try home.tree()
-    try inScope(finder(["HOME": home.path, "TMPDIR": home.path])) { () throws in
+    try home.asHome { () throws in
       let directory = Folder.temporary
       for (operation, body) in [
         ("save", { try directory.save("x", as: "x") }),
@@ -190,29 +156,24 @@ import Testing
     #expect(try home.tree() == before)
   }
 
-  @Test(.temporaryStorage) func foldersOfATestAreInItsTemporaryDirectory() throws {
-    let scope = try #require(StorageScope.temporary).finder.directory(.data)
-      .components(separatedBy: "/data/")[0]
-    for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
-      try directory.save("x", as: "d/x")
-      #expect(try directory.url("d/x").path.hasPrefix(scope + "/"))
-      #expect(try directory.create().path.hasPrefix(scope + "/"))
-      try directory.clear()
-      #expect(try directory.list() == [])
-    }
-  }
-
-  @Test func testLeavesNothingBehind() async throws {
-    var paths: [String] = []
+  @Test func foldersOfATestAreInItsTemporaryDirectory() async throws {
+    var paths: Set<String> = []
     try await StorageSystem.withTemporary {
+      let scope = try #require(StorageScope.temporary).finder.directory(.data)
+        .components(separatedBy: "/data/")[0]
       for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
         try directory.save("x", as: "d/x")
-        paths.append(try directory.url("d/x").path)
+        paths.insert(try directory.url("d/x").path)
+        #expect(try directory.create().path.hasPrefix(scope + "/"))
       }
-      #expect(paths.allSatisfy { FileManager.default.fileExists(atPath: $0) })
-      #expect(Set(paths).count == 4)
+      #expect(paths.count == 4)
+      for path in paths {
+        #expect(path.hasPrefix(scope + "/") && FileManager.default.fileExists(atPath: path))
+      }
       try await Folder.caches.save(chunks: FolderNameTests.chunks([[1]]), as: "c")
       #expect(try Folder.caches.exists("c"))
+      try Folder.caches.clear()
+      #expect(try Folder.caches.list() == [])
     }
     #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
     // Outside the scope, a test run uses a directory that is removed at its end.

@@ -91,13 +91,7 @@ import Testing
     let writeCount = Locked(0)
     let plan = FaultPlan(decide: { event in
       if event.call == .clone { return .fail(EOPNOTSUPP) }
-      let isSecond =
-        event.call == .write
-        && writeCount.withLock { count in
-          count += 1
-          return count == 2
-        }
-      if isSecond {
+      if event.call == .write, writeCount.increment() == 2 {
         // Set right after the task was created.
         waitUntil("the task has a handle") { handle.withLock { $0 != nil } }
         handle.withLock { $0?.cancel() }

@@ -9,8 +9,37 @@ extension TemporaryDirectory {
   /// The directory as a `Folder`.
   var files: Folder { Folder(url) }
 
-  /// Everything in it, including hidden files and links.
-  func tree() throws -> [String: String] { try FolderTree.snapshot(path) }
+  /// Everything in it, including hidden files and links: its kind, mode and contents. Follows no
+  /// links.
+  func tree() throws -> [String: String] {
+    var found: [String: String] = [:]
+    func add(_ way: String) throws {
+      guard let directory = opendir(path + way) else { return }
+      defer { closedir(directory) }
+      while let entry = readdir(directory) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+          String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
+        }
+        if name == "." || name == ".." { continue }
+        let (key, path) = (String((way + "/" + name).dropFirst()), path + way + "/" + name)
+        var status = stat()
+        guard lstat(path, &status) == 0 else { continue }
+        let mode = String(status.st_mode & 0o7777, radix: 8)
+        switch status.st_mode & S_IFMT {
+        case S_IFDIR:
+          found[key] = "directory \(mode)"
+          try add(way + "/" + name)
+        case S_IFLNK:
+          found[key] = "link " + (try FileManager.default.destinationOfSymbolicLink(atPath: path))
+        case S_IFREG:
+          found[key] = "file \(mode) " + String(decoding: try Bytes.read(path), as: UTF8.self)
+        default: found[key] = "other \(mode)"
+        }
+      }
+    }
+    try add("")
+    return found
+  }
 
   /// The reserved files in it and below.
   func leftoverFiles() throws -> [String] {
@@ -19,6 +48,11 @@ extension TemporaryDirectory {
       return name.hasPrefix(".keepsake-") && name != ".keepsake-own"
         && name != ".keepsake-engine.lock"
     }.sorted()
+  }
+
+  /// Runs `body` with the stores and directories of an app whose home this directory is.
+  func asHome<R>(_ environment: [String: String] = [:], _ body: () throws -> R) throws -> R {
+    try inScope(["HOME": path, "TMPDIR": path].merging(environment) { $1 }, body)
   }
 
   /// Makes a symbolic link.
@@ -51,50 +85,21 @@ extension TemporaryDirectory {
   }
 }
 
-/// Snapshots of directories that follow no links.
-enum FolderTree {
-  /// All names below `root`, with kind, mode and contents.
-  static func snapshot(_ root: String) throws -> [String: String] {
-    var found: [String: String] = [:]
-    try add(root, "", to: &found)
-    return found
-  }
-
-  private static func add(
-    _ root: String, _ way: String, to found: inout [String: String]
-  ) throws {
-    guard let directory = opendir(root + way) else { return }
-    defer { closedir(directory) }
-    while let entry = readdir(directory) {
-      let name = withUnsafePointer(to: &entry.pointee.d_name) {
-        String(cString: UnsafeRawPointer($0).assumingMemoryBound(to: CChar.self))
-      }
-      if name == "." || name == ".." { continue }
-      let (key, path) = (String((way + "/" + name).dropFirst()), root + way + "/" + name)
-      var status = stat()
-      guard lstat(path, &status) == 0 else { continue }
-      let mode = String(status.st_mode & 0o7777, radix: 8)
-      switch status.st_mode & S_IFMT {
-      case S_IFDIR:
-        found[key] = "directory \(mode)"
-        try add(root, way + "/" + name, to: &found)
-      case S_IFLNK:
-        found[key] = "link " + (try FileManager.default.destinationOfSymbolicLink(atPath: path))
-      case S_IFREG:
-        let bytes = try Data(contentsOf: URL(filePath: path))
-        found[key] = "file \(mode) " + String(decoding: bytes, as: UTF8.self)
-      default: found[key] = "other \(mode)"
-      }
-    }
-  }
-}
-
 /// Runs `body` with the stores and directories of a finder.
 func inScope<R>(_ finder: DirectoryFinder, _ body: () throws -> R) throws -> R {
   StorageScope.temporaryScopeWasOpened.store(true, ordering: .relaxed)
   let scope = StorageScope(finder: finder)
   defer { scope.close() }
   return try StorageScope.$temporary.withValue(scope) { try body() }
+}
+
+/// Runs `body` with the stores and directories of an app in this environment.
+func inScope<R>(
+  _ environment: [String: String], home: String? = nil, _ body: () throws -> R
+) throws -> R {
+  try inScope(
+    DirectoryFinder(
+      app: "app", environment: { environment[$0] }, registeredHome: { home }), body)
 }
 
 /// Two directories on different file systems, if this machine has them.

@@ -93,10 +93,7 @@ import Testing
     for _ in 0..<200 {
       dates.append(Date(timeIntervalSinceReferenceDate: .random(in: -1e10...1e10)))
     }
-    for date in dates {
-      try directory.save(date, as: "date")
-      #expect(try directory.load("date") as Date == date)
-    }
+    for date in dates { try expectRoundTrip(date) }
     try expectRoundTrip(dates)
     try expectRoundTrip(User(name: "", age: 0, born: dates[4]))
   }
