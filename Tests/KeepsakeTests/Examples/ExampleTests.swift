@@ -50,3 +50,15 @@ import Testing
     return source.split(separator: "\n").prefix { $0.hasPrefix("//") }.joined(separator: "\n")
   }
 }
+
+extension Example {
+  /// Runs it, expects that it succeeds and reports nothing, and returns what it prints.
+  @discardableResult
+  func output(
+    _ arguments: String..., sourceLocation: SourceLocation = #_sourceLocation
+  ) throws -> String {
+    let run = try run(arguments)
+    #expect(run.status == 0 && run.errors.isEmpty, "\(run)", sourceLocation: sourceLocation)
+    return run.text
+  }
+}

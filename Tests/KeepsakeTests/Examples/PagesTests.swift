@@ -4,13 +4,10 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite(.multiprocess) struct PagesTests {
-  private let directory: TemporaryDirectory
   private let pages: Example
+  private var directory: TemporaryDirectory { pages.directory }
 
-  init() throws {
-    directory = try TemporaryDirectory()
-    pages = Example("keepsake-pages", in: directory)
-  }
+  init() throws { pages = Example("keepsake-pages", in: try TemporaryDirectory()) }
 
   /// Many processes with many tasks each, while the page changes twice: each version of it is
   /// transferred once.

@@ -4,28 +4,21 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite(.singleThreaded) struct QuickstartTests {
-  private let directory: TemporaryDirectory
   private let quickstart: Example
-  private let notes: String
+  private var directory: TemporaryDirectory { quickstart.directory }
+  private var notes: String { directory.file("notes.txt").path }
 
   init() throws {
-    directory = try TemporaryDirectory()
-    quickstart = Example("keepsake-quickstart", in: directory)
+    quickstart = Example("keepsake-quickstart", in: try TemporaryDirectory())
     try directory.write(Array("one two three\n".utf8), to: "notes.txt")
-    notes = directory.file("notes.txt").path
-  }
-
-  private func output(_ arguments: String...) throws -> String {
-    let run = try quickstart.run(arguments)
-    #expect(run.status == 0 && run.errors.isEmpty, "\(run)")
-    return run.text
   }
 
   @Test func countsLaunchesAndRemembersTheLastFile() throws {
-    #expect(try output(notes).hasPrefix("Launch 1. The file before this one: none.\n"))
+    #expect(try quickstart.output(notes).hasPrefix("Launch 1. The file before this one: none.\n"))
     try directory.write(Array("four\n".utf8), to: "other.txt")
-    #expect(try output(directory.path + "/other.txt").contains("before this one: \(notes).\n"))
-    let text = try output(notes)
+    let other = try quickstart.output(directory.path + "/other.txt")
+    #expect(other.contains("before this one: \(notes).\n"), "\(other)")
+    let text = try quickstart.output(notes)
     #expect(text.hasPrefix("Launch 3. "), "\(text)")
 
     let journal = directory.path + "/config/keepsake-quickstart/standard.jsonl"
@@ -34,27 +27,27 @@ import Testing
   }
 
   @Test func countsAFileOnceWhileItIsCached() throws {
-    #expect(try output(notes).contains("Counted: 1 lines, 3 words."))
-    #expect(try output(notes).contains("Found in the cache: 1 lines, 3 words."))
+    #expect(try quickstart.output(notes).contains("Counted: 1 lines, 3 words."))
+    #expect(try quickstart.output(notes).contains("Found in the cache: 1 lines, 3 words."))
   }
 
   @Test func keepsASecretUntilEverythingIsReset() throws {
-    let text = try output(notes)
+    let text = try quickstart.output(notes)
     let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("The token ") })
     #expect(line.contains(/^The token [0-9a-f]{1,4}… is sealed in \//), "\(line)")
     #expect(line.hasSuffix(" \(directory.path)/data/keepsake-quickstart/vault"), "\(line)")
-    #expect(try output(notes).contains(line))
+    #expect(try quickstart.output(notes).contains(line))
 
-    #expect(try output("--reset") == "Everything is forgotten.\n")
+    #expect(try quickstart.output("--reset") == "Everything is forgotten.\n")
     let files = try FileManager.default.subpathsOfDirectory(atPath: directory.path)
     #expect(!files.contains { $0.contains("/vault/") && !$0.hasSuffix("/.lock") }, "\(files)")
-    let fresh = try output(notes)
+    let fresh = try quickstart.output(notes)
     #expect(fresh.hasPrefix("Launch 1. ") && fresh.contains("The token "), "\(fresh)")
     #expect(!fresh.contains(line), "\(fresh)")
   }
 
   @Test func doesNotReplaceASecretThatCannotBeRead() throws {
-    let text = try output(notes)
+    let text = try quickstart.output(notes)
     let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("The token ") })
     let key = directory.file("state/keepsake-quickstart/vault.key")
     try FileManager.default.moveItem(at: key, to: directory.file("aside"))
@@ -62,13 +55,13 @@ import Testing
     #expect(run.errors.hasPrefix("keepsake: SecureVault.get failed"), "\(run)")
     #expect(!run.text.contains("The token "), "\(run)")
     try FileManager.default.moveItem(at: directory.file("aside"), to: key)
-    #expect(try output(notes).contains(line))
+    #expect(try quickstart.output(notes).contains(line))
   }
 
   @Test func reportsWhatCannotBeReadOrStored() throws {
-    #expect(try output() == "usage: keepsake-quickstart FILE | --reset\n")
-    #expect(
-      try output(directory.path + "/missing").contains("Cannot read \(directory.path)/missing."))
+    #expect(try quickstart.output() == "usage: keepsake-quickstart FILE | --reset\n")
+    let missing = directory.path + "/missing"
+    #expect(try quickstart.output(missing).contains("Cannot read \(missing)."))
     try FileManager.default.removeItem(at: directory.file("config"))
     try directory.write([], to: "config")  // a file where the directory belongs
     let run = try quickstart.run(notes)

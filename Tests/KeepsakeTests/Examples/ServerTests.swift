@@ -1,17 +1,15 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
 @testable import KeepsakeTestSupport
 
 extension OneAtATime {
   @Suite(.singleThreaded) struct ServerTests {
-    private let directory: TemporaryDirectory
     private let server: Example
+    private var directory: TemporaryDirectory { server.directory }
 
-    init() throws {
-      directory = try TemporaryDirectory()
-      server = Example("keepsake-server", in: directory)
-    }
+    init() throws { server = Example("keepsake-server", in: try TemporaryDirectory()) }
 
     /// Starts it, and returns the port that it listens on.
     private func start() throws -> (Child, UInt16) {
@@ -103,30 +101,21 @@ extension OneAtATime {
 
 /// What the threads received.
 private final class Answers: Sendable {
-  private let all = LockedArray<(kind: String, answer: HTTP.Answer?)>()
+  private let all = Locked<[(kind: String, answer: HTTP.Answer?)]>([])
 
-  func add(_ kind: String, _ answer: HTTP.Answer?) { all.append((kind, answer)) }
+  private var elements: [(kind: String, answer: HTTP.Answer?)] { all.withLock { $0 } }
+  func add(_ kind: String, _ answer: HTTP.Answer?) { all.withLock { $0.append((kind, answer)) } }
 
   /// How many answers had each status; 0 means none came.
   var statuses: [Int: Int] {
-    Dictionary(grouping: all.elements) { $0.answer?.status ?? 0 }.mapValues(\.count)
+    Dictionary(grouping: elements) { $0.answer?.status ?? 0 }.mapValues(\.count)
   }
 
   func texts(_ kind: String) -> Set<String> {
-    Set(all.elements.filter { $0.kind == kind }.compactMap { $0.answer?.text })
+    Set(elements.filter { $0.kind == kind }.compactMap { $0.answer?.text })
   }
 
-  func count(_ kind: String) -> Int { all.elements.count { $0.kind == kind } }
-}
-
-/// An array that several threads append to.
-private final class LockedArray<Element: Sendable>: @unchecked Sendable {
-  // Unchecked: all accesses hold the lock.
-  private let lock = NSLock()
-  private var array: [Element] = []
-
-  var elements: [Element] { lock.withLock { array } }
-  func append(_ element: Element) { lock.withLock { array.append(element) } }
+  func count(_ kind: String) -> Int { elements.count { $0.kind == kind } }
 }
 
 /// The least of an HTTP client, which blocks its thread for at most half a minute.

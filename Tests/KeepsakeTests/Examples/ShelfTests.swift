@@ -6,14 +6,11 @@ import Testing
 
 extension OneAtATime {
   @Suite(.singleThreaded) struct ShelfTests {
-    private let directory: TemporaryDirectory
     private let shelf: Example
+    private var directory: TemporaryDirectory { shelf.directory }
     private let storage = "data/keepsake-shelf/files/shelf"
 
-    init() throws {
-      directory = try TemporaryDirectory()
-      shelf = Example("keepsake-shelf", in: directory)
-    }
+    init() throws { shelf = Example("keepsake-shelf", in: try TemporaryDirectory()) }
 
     /// Writes a file of different numbers, so that a misplaced chunk is detected.
     private func makeFile(_ name: String, _ size: Int) throws -> [UInt8] {

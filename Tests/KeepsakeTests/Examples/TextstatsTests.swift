@@ -5,65 +5,57 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite(.singleThreaded) struct TextstatsTests {
-  private let directory: TemporaryDirectory
   private let textstats: Example
-  private let notes: String
+  private var directory: TemporaryDirectory { textstats.directory }
+  private var notes: String { directory.file("notes.txt").path }
 
   init() throws {
-    directory = try TemporaryDirectory()
-    textstats = Example("keepsake-textstats", in: directory)
+    textstats = Example("keepsake-textstats", in: try TemporaryDirectory())
     try directory.write(Array("one two three three\n".utf8), to: "notes.txt")
-    notes = directory.file("notes.txt").path
-  }
-
-  private func run(_ arguments: String...) throws -> (status: Int32, text: String) {
-    let run = try textstats.run(arguments)
-    #expect(run.errors.isEmpty, "\(run)")
-    return (run.status, run.text)
   }
 
   @Test func findsStatisticsUntilTheFileChanges() throws {
-    var (status, text) = try run(notes)
-    #expect(status == 0 && text.contains("miss \(notes): lines 1, words 4"), "\(text)")
+    var text = try textstats.output(notes)
+    #expect(text.contains("miss \(notes): lines 1, words 4"), "\(text)")
     #expect(text.contains("hits: 0, misses: 1") && text.contains("8.19 kB"), "\(text)")
-    (status, text) = try run(notes)
+    text = try textstats.output(notes)
     #expect(text.contains("hit  \(notes): lines 1, words 4, often three"), "\(text)")
     try directory.write(Array("one".utf8), to: "notes.txt")
-    (status, text) = try run(notes)
+    text = try textstats.output(notes)
     #expect(text.contains("miss \(notes): lines 0, words 1 ("), "\(text)")
-    (status, text) = try run("--list")
+    text = try textstats.output("--list")
     #expect(
       text.contains("entries: 2, 16.4 kB") && text.contains("  \(notes): ")
         && text.contains(", expires "))
-    (status, text) = try run("--limit", "9000", notes)
-    #expect(try run("--list").text.contains("entries: 1,"), "the limit evicts the older entry")
-    (status, text) = try run("--clear")
-    #expect(status == 0)
-    #expect(try run("--list").text.contains("entries: 0, 0 bytes"))
+    try textstats.output("--limit", "9000", notes)
+    // The limit evicts the older entry.
+    #expect(try textstats.output("--list").contains("entries: 1,"))
+    try textstats.output("--clear")
+    #expect(try textstats.output("--list").contains("entries: 0, 0 bytes"))
   }
 
   @Test func followsSymbolicLinks() throws {
     let link = directory.file("link")
     try FileManager.default.createSymbolicLink(
       at: link, withDestinationURL: directory.file("notes.txt"))
-    #expect(try run(link.path).text.contains("miss \(link.path): lines 1, words 4"))
-    #expect(try run(notes).text.contains("hit "), "both paths name one file")
+    #expect(try textstats.output(link.path).contains("miss \(link.path): lines 1, words 4"))
+    #expect(try textstats.output(notes).contains("hit "), "both paths name one file")
     try directory.write(Array("one".utf8), to: "notes.txt")
-    #expect(try run(link.path).text.contains("lines 0, words 1 ("))
+    #expect(try textstats.output(link.path).contains("lines 0, words 1 ("))
   }
 
   @Test func deletesExpiredEntries() throws {
     // It expires before the next process has started.
-    #expect(try run("--expiry", "0.0001", notes).status == 0)
-    #expect(try run(notes).text.contains("miss"))
+    try textstats.output("--expiry", "0.0001", notes)
+    #expect(try textstats.output(notes).contains("miss"))
     // Later calls do not begin a sweep in the background then: it would delete the entry first.
-    #expect(try run("--sweep").text.contains("deleted entries: 0"))
+    #expect(try textstats.output("--sweep").contains("deleted entries: 0"))
     let caches = directory.file("cache/keepsake-textstats/caches")
     try aSecondAgo {
       let cache = DiskCache.named(DiskCache.Name("statistics", in: caches))
       try cache.set("old", forKey: "old", expiry: .seconds(0.5))
     }
-    #expect(try run("--sweep").text.contains("deleted entries: 1"))
+    #expect(try textstats.output("--sweep").contains("deleted entries: 1"))
   }
 
   @Test func explainsWrongUse() throws {
@@ -94,7 +86,7 @@ import Testing
   @Test(arguments: [("", "0, words 0"), ("a b", "0, words 2"), ("a\r\nb\r\n", "2, words 2")])
   func countsLinesAsWcDoes(text: String, counts: String) throws {
     try directory.write(Array(text.utf8), to: "text")
-    let found = try run(directory.path + "/text").text
+    let found = try textstats.output(directory.path + "/text")
     #expect(found.contains(": lines \(counts) ("), "\(found)")
   }
 }

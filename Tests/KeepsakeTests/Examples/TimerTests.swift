@@ -5,13 +5,10 @@ import Testing
 
 extension OneAtATime {
   @Suite(.singleThreaded) struct TimerTests {
-    private let directory: TemporaryDirectory
     private let timer: Example
+    private var directory: TemporaryDirectory { timer.directory }
 
-    init() throws {
-      directory = try TemporaryDirectory()
-      timer = Example("keepsake-timer", in: directory)
-    }
+    init() throws { timer = Example("keepsake-timer", in: try TemporaryDirectory()) }
 
     @Test func followsChangesFromASecondTerminal() throws {
       let running = try timer.start()

@@ -4,14 +4,11 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite(.singleThreaded) struct TokensTests {
-  private let directory: TemporaryDirectory
   private let tokens: Example
+  private var directory: TemporaryDirectory { tokens.directory }
   private let token = "tok-0123456789-abcdefghij"
 
-  init() throws {
-    directory = try TemporaryDirectory()
-    tokens = Example("keepsake-tokens", in: directory)
-  }
+  init() throws { tokens = Example("keepsake-tokens", in: try TemporaryDirectory()) }
 
   /// Runs it with a terminal that answers its questions. The standard streams are pipes, as in a
   /// script.

@@ -13,8 +13,7 @@ extension KeepsakectlTests {
     defer { other.close() }
     try other.defaults("a/b").set(1, forKey: "x")
     // Another program's JSON lines are not settings.
-    try FileManager.default.createDirectory(
-      atPath: path("config/other"), withIntermediateDirectories: true)
+    try directory.makeDirectory("config/other")
     try directory.write(Array("{}\n".utf8), to: "config/other/events.jsonl")
 
     let table = try run("list")
@@ -69,13 +68,13 @@ extension KeepsakectlTests {
     let suites = try #require(contents["suites"] as? [[String: Any]])
     #expect(listed.status == 1 && suites.map { $0["keys"] is NSNull } == [false, true])
 
-    try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+    try FileSystem.unlink(keyFile)
     try flipBit(of: header, at: 60)
     let locked = try run("list", app)
     #expect(locked.text.contains("protected by a key file, locked"), "\(locked.text)")
 
     let loop = path("loop")
-    try FileManager.default.createSymbolicLink(atPath: loop, withDestinationPath: loop)
+    try directory.link("loop", to: loop)
     let apps = try run("list", environment: ["XDG_DATA_HOME": loop])
     #expect(apps.status == 74 && apps.text.contains("com.example.notes  2       0        2"))
     #expect(apps.errors.hasPrefix("keepsakectl: \(loop): "), "\(apps.errors)")

@@ -12,12 +12,6 @@ extension KeepsakectlTests {
     Example("keepsakectl", in: try TemporaryDirectory(isQuick: true))
   }
 
-  private func scope(_ machine: Example, _ failures: Failures = Failures()) -> StorageScope {
-    let variables = machine.environment
-    return StorageScope(
-      finder: DirectoryFinder(app: app, environment: { variables[$0] }), handler: failures.append)
-  }
-
   private func files(in path: String) throws -> [String] {
     try FileManager.default.subpathsOfDirectory(atPath: path).sorted().filter {
       try FileSystem.status(path + "/" + $0, followsLinks: false)?.isDirectory == false
@@ -75,12 +69,10 @@ extension KeepsakectlTests {
 
     // The keys of a vault that is replaced are kept with it.
     let third = try otherMachine()
-    let abandoned = third.directory.path + "/data/\(app)/.vault.0.tmp"
-    try FileManager.default.createDirectory(
-      atPath: abandoned + "/x", withIntermediateDirectories: true)
-    try FileManager.default.setAttributes(
-      [.modificationDate: Date(timeIntervalSinceNow: -3_600)], ofItemAtPath: abandoned)
-    #expect(try scope(third).vault(.standard).set("other", forKey: "pin") == ())
+    let abandoned = "data/\(app)/.vault.0.tmp"
+    try third.directory.makeDirectory(abandoned + "/x")
+    try third.directory.age(abandoned, seconds: 3_600)
+    try stores(on: third).vault(.standard).set("other", forKey: "pin")
     #expect(try third.run("restore", app, backup, "--replace").status == 0)
     #expect(try third.run("vault", "show", app, "pin", "--reveal").text == "7734")
     let data = third.directory.path + "/data/" + app
@@ -145,8 +137,8 @@ extension KeepsakectlTests {
     try fill()
     let own = path("own")
     for mode: mode_t in [0o700, 0o755] {
-      try FileManager.default.createDirectory(atPath: own, withIntermediateDirectories: false)
-      try #require(chmod(own, mode) == 0)
+      try directory.makeDirectory("own")
+      try directory.setMode(mode, "own")
       #expect(try run("backup", app, own).status == 0)
       #expect(try FileSystem.status(own)?.mode == 0o700)
       for file in try files(in: own) {
@@ -154,34 +146,28 @@ extension KeepsakectlTests {
       }
       try FileSystem.removeTree(own)
     }
-    try FileManager.default.createDirectory(atPath: own, withIntermediateDirectories: false)
+    try directory.makeDirectory("own")
     for mode: mode_t in [0o777, 0o770, 0o1777, 0o702] {
-      try #require(chmod(own, mode) == 0)
+      try directory.setMode(mode, "own")
       try expectFailure(77, "other users may write", "backup", app, own)
     }
-    try #require(chmod(own, 0o700) == 0)
+    try directory.setMode(0o700, "own")
     // They could exchange the directory with one of theirs.
     let open = path("open")
-    try FileManager.default.createDirectory(
-      atPath: open + "/own", withIntermediateDirectories: true)
-    try #require(chmod(open, 0o777) == 0)
+    try directory.makeDirectory("open/own")
+    try directory.setMode(0o777, "open")
     for target in [open + "/new", open + "/own/new"] {
       try expectFailure(77, "other users may write to \(open)", "backup", app, target)
       #expect(try FileSystem.status(target) == nil)
     }
-    try #require(chmod(open, 0o1777) == 0)
+    try directory.setMode(0o1777, "open")
     #expect(try run("backup", app, open + "/new").status == 0)
-    let link = path("link")
-    try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: own)
-    for name in [link, link + "/", link + "//", link + "/.", link + "/.//."] {
-      try expectFailure(77, "a link or a file is there", "backup", app, name)
+    try directory.link("link", to: own)
+    for end in ["", "/", "//", "/.", "/.//."] {
+      try expectFailure(77, "a link or a file is there", "backup", app, path("link") + end)
     }
-    let dangling = path("dangling")
-    try FileManager.default.createSymbolicLink(
-      atPath: dangling, withDestinationPath: path("elsewhere"))
-    for name in [dangling, dangling + "/"] {
-      #expect(try run("backup", app, name).status != 0)
-    }
+    try directory.link("dangling", to: path("elsewhere"))
+    for end in ["", "/"] { #expect(try run("backup", app, path("dangling") + end).status != 0) }
     #expect(try FileSystem.status(path("elsewhere")) == nil)
     #expect(try files(in: own).isEmpty)
   }
@@ -191,8 +177,7 @@ extension KeepsakectlTests {
   func rootBacksUpToNoDirectoryOfAnotherUser() throws {
     try fill()
     let home = path("home")
-    try FileManager.default.createDirectory(
-      atPath: home + "/theirs", withIntermediateDirectories: true)
+    try directory.makeDirectory("home/theirs")
     for user: uid_t in [1_234, 65_534] {
       for path in [home, home + "/theirs"] { try #require(chown(path, user, user) == 0) }
       for target in [home + "/theirs", home + "/backup", home + "/theirs/backup"] {
@@ -205,9 +190,9 @@ extension KeepsakectlTests {
   @Test func aDirectoryThatIsNotEmptyStaysAsItIs() throws {
     try fill()
     let full = path("full")
-    try FileManager.default.createDirectory(atPath: full, withIntermediateDirectories: false)
+    try directory.makeDirectory("full")
     try directory.write([1], to: "full/file")
-    try #require(chmod(full, 0o755) == 0)
+    try directory.setMode(0o755, "full")
     for target in [full, full + "/", full + "/."] {
       try expectFailure(64, "is not empty", "backup", app, target)
     }
@@ -217,15 +202,13 @@ extension KeepsakectlTests {
 
   @Test func aBackupThatOthersMayHaveChangedIsNotRestored() throws {
     try fill()
-    let directory = path("open")
-    try FileManager.default.createDirectory(
-      atPath: directory, withIntermediateDirectories: false)
-    let backup = directory + "/backup"
+    try directory.makeDirectory("open")
+    let backup = path("open/backup")
     #expect(try run("backup", app, backup).status == 0)
     let before = try snapshot()
     let files = ["backup.json", "vault.key", "vault/vault.hdr", "settings/team.jsonl"]
     for name in ["", "vault", "settings"] + files {
-      let changed = name.isEmpty ? directory : backup + "/" + name
+      let changed = name.isEmpty ? path("open") : backup + "/" + name
       let mode = try #require(try FileSystem.status(changed)?.mode)
       for others: mode_t in [0o022, 0o002] {
         try #require(chmod(changed, mode_t(mode) | others) == 0)
@@ -249,10 +232,10 @@ extension KeepsakectlTests {
       let mode: mode_t = path == "vault.key" ? 0o600 : path.contains(".") ? 0o644 : 0o755
       try #require(chmod(backup + "/" + path, mode) == 0)
     }
-    try #require(chmod(directory.path, 0o755) == 0)
+    try directory.setMode(0o755)
     func restore(as user: String) throws -> Example.Run {
       let home = path("home" + user)
-      try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: false)
+      try directory.makeDirectory("home" + user)
       try #require(chown(home, uid_t(user) ?? 0, 0) == 0)
       let child = try Child(
         "setpriv",
@@ -261,12 +244,12 @@ extension KeepsakectlTests {
       let text = child.finish()
       return Example.Run(status: child.exitStatus, text: text, errors: "")
     }
-    let refused = try restore(as: user)
-    #expect(
-      refused.status == 77 && refused.text.contains("belongs to user \(owner)"), "\(refused)")
     // A user could make root read what only root may read.
-    let root = try restore(as: "0")
-    #expect(root.status == 77 && root.text.contains("belongs to user \(owner)"), "\(root)")
+    for reader in [user, "0"] {
+      let refused = try restore(as: reader)
+      #expect(
+        refused.status == 77 && refused.text.contains("belongs to user \(owner)"), "\(refused)")
+    }
     let restored = try restore(as: owner)
     #expect(restored.status == 0, "\(restored)")
   }
@@ -277,29 +260,28 @@ extension KeepsakectlTests {
     try fill()
     #expect(try run("backup", app, backup).status == 0)
     let manifest = try String(contentsOfFile: backup + "/backup.json", encoding: .utf8)
-    try FileManager.default.copyItem(
-      atPath: backup + "/settings/team.jsonl", toPath: path("outside.jsonl"))
+    try directory.write(directory.bytes(of: "backup/settings/team.jsonl"), to: "outside.jsonl")
     let before = try files(in: path("config"))
-    func expectRefused(_ old: String, _ new: String) throws {
+    let file = #""file" : "settings/team.jsonl""#
+    for (old, new) in [
+      (file, #""file" : "../outside.jsonl""#),
+      (file, #""file" : "settings/../settings/team.jsonl""#),
+      (file, #""file" : "settings/standard.jsonl""#),
+      (file, #""file" : "\#(path("outside.jsonl"))""#),
+      (#""name" : "team""#, #""name" : "other""#), (#""hasVault" : true"#, #""hasVault" : false"#),
+      (#""hasKeyFile" : true"#, #""hasKeyFile" : false"#),
+    ] {
       let forged = manifest.replacing(old, with: new)
       try #require(forged != manifest)
-      try Data(forged.utf8).write(to: URL(filePath: backup + "/backup.json"))
+      try directory.write(Array(forged.utf8), to: "backup/backup.json")
       try expectFailure(1, "backup.json is missing or damaged", "restore", app, backup, "--replace")
       #expect(try files(in: path("config")) == before)
     }
-    let file = "\"file\" : \"settings/team.jsonl\""
-    try expectRefused(file, "\"file\" : \"../outside.jsonl\"")
-    try expectRefused(file, "\"file\" : \"settings/../settings/team.jsonl\"")
-    try expectRefused(file, "\"file\" : \"settings/standard.jsonl\"")
-    try expectRefused(file, "\"file\" : \"\(path("outside.jsonl"))\"")
-    try expectRefused("\"name\" : \"team\"", "\"name\" : \"other\"")
-    try expectRefused("\"hasVault\" : true", "\"hasVault\" : false")
-    try expectRefused("\"hasKeyFile\" : true", "\"hasKeyFile\" : false")
-    try Data(manifest.utf8).write(to: URL(filePath: backup + "/backup.json"))
+    try directory.write(Array(manifest.utf8), to: "backup/backup.json")
     // Nor may there be more than it lists.
     let secret = "vault/" + String(repeating: "a", count: 32)
     for name in ["settings/more.jsonl", "note.txt", ".hidden", secret] {
-      try Data("x".utf8).write(to: URL(filePath: backup + "/" + name))
+      try directory.write([1], to: "backup/" + name)
       try expectFailure(
         1, "\(name) is not a part of the backup", "restore", app, backup, "--replace")
       try FileSystem.unlink(backup + "/" + name)
@@ -326,7 +308,7 @@ extension KeepsakectlTests {
     #expect(try self.run("backup", app, disk.path + "/backup").status == 0)
 
     let other = Example("keepsakectl", in: disk)
-    let scope = scope(other)
+    let scope = stores(on: other)
     defer { scope.close() }
     try scope.defaults(.standard).set("light", forKey: "theme")
     try scope.vault(.standard).set("0000", forKey: "pin")
@@ -355,7 +337,7 @@ extension KeepsakectlTests {
     for number in 0..<kills {
       let comment: Comment = "kill \(number)"
       let failures = Failures()
-      let before = scope(inspector, failures)
+      let before = stores(failures: failures)
       try before.defaults(.standard).set("light", forKey: "theme")
       try before.vault(.standard).set("0000", forKey: "pin")
       before.close()
@@ -366,7 +348,7 @@ extension KeepsakectlTests {
       waitForARandomMoment(upTo: duration)
       restore.killAndWait()
 
-      let after = scope(inspector, failures)
+      let after = stores(failures: failures)
       defer { after.close() }
       let kept = try keptNames().subtracting(names)
       let theme = try after.defaults(.standard).string("theme")
@@ -398,8 +380,8 @@ extension KeepsakectlTests {
   /// Programs write, and rotate the vault's keys, while backups are made and restored.
   @Test func backsUpAndRestoresBesideRunningPrograms() throws {
     let failures = Failures()
-    let (source, other) = (scope(inspector, failures), try otherMachine())
-    let target = scope(other, failures)
+    let (source, other) = (stores(failures: failures), try otherMachine())
+    let target = stores(on: other, failures: failures)
     defer {
       source.close()
       target.close()

@@ -59,8 +59,8 @@ extension KeepsakectlTests {
     #expect(try listed.rows().map { $0["key"] as? String } == ["page", "image_001"])
 
     let ledger = path("cache/\(app)/caches/.Images.ledger")
-    try FileManager.default.removeItem(atPath: ledger)
-    try FileManager.default.createDirectory(atPath: ledger, withIntermediateDirectories: true)
+    try FileSystem.unlink(ledger)
+    try FileSystem.createDirectory(ledger)
     let cleared = try run("cache", "clear", app, "--yes")
     #expect(cleared.status == 74 && cleared.text.contains("Cleared standard.\n"), "\(cleared)")
     try FileManager.default.removeItem(atPath: ledger)

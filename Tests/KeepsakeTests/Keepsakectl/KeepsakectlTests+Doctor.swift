@@ -29,8 +29,7 @@ extension KeepsakectlTests {
       let key = number.isMultiple(of: 2) ? "\(number)" : long + "\(number)"
       try scope.cache(.standard).set(number, forKey: key, expiry: .days(7))
     }
-    try FileManager.default.createDirectory(
-      atPath: path("tmp"), withIntermediateDirectories: true)
+    try directory.makeDirectory("tmp")
     let changes = ["TMPDIR": path("tmp")]
     let complete = try run("doctor", app, environment: changes)
     #expect(

@@ -36,26 +36,16 @@ extension KeepsakectlTests {
       try $0.flipBit(of: path, at: try Bytes.read(path).count - 20)
     },
     Damage("a damaged header", finding: "header") { try $0.flipBit(of: $0.header, at: 60) },
-    Damage("a lost header", finding: "header is missing") {
-      try FileManager.default.removeItem(atPath: $0.header)
-    },
-    Damage("a lost key file", finding: "key") {
-      try FileManager.default.removeItem(atPath: $0.path("state/\($0.app)/vault.key"))
-    },
+    Damage("a lost header", finding: "header is missing") { try FileSystem.unlink($0.header) },
+    Damage("a lost key file", finding: "key") { try FileSystem.unlink($0.keyFile) },
     Damage("a key file that other users can read", finding: "vault.key") {
-      chmod($0.path("state/\($0.app)/vault.key"), 0o644)
+      chmod($0.keyFile, 0o644)
     },
     Damage("a lock file that is a link", finding: "is a symbolic link, so calls fail") {
-      let lock = $0.path("data/\($0.app)/vault/.lock")
-      try FileSystem.rename(lock, to: $0.path("elsewhere"))
-      try FileManager.default.createSymbolicLink(
-        atPath: lock, withDestinationPath: $0.path("elsewhere"))
+      try $0.makeLinked("data/\($0.app)/vault/.lock")
     },
     Damage("a ledger that is a link", finding: "is a symbolic link, so calls fail") {
-      let ledger = $0.path("cache/\($0.app)/caches/.standard.ledger")
-      try FileSystem.rename(ledger, to: $0.path("elsewhere"))
-      try FileManager.default.createSymbolicLink(
-        atPath: ledger, withDestinationPath: $0.path("elsewhere"))
+      try $0.makeLinked("cache/\($0.app)/caches/.standard.ledger")
     },
     Damage("a directory above the vault that other users can write", finding: "another vault") {
       chmod($0.path("data/\($0.app)"), 0o777)
@@ -94,10 +84,16 @@ extension KeepsakectlTests {
     },
     Damage("a cache that a killed program was emptying", finding: "killed") {
       let path = $0.path("cache/\($0.app)/caches/Images/.ab.1f.trash")
-      try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+      try FileSystem.createDirectory(path)
       try $0.makeOld(path)
     },
   ]
+
+  /// Moves a file away, and puts a link to it in its place.
+  private func makeLinked(_ name: String) throws {
+    try FileSystem.rename(path(name), to: path("elsewhere"))
+    try directory.link(name, to: path("elsewhere"))
+  }
 
   /// Puts a file where the library keeps one beside the settings.
   private func keepSettings(as kind: String) throws {
@@ -131,8 +127,7 @@ extension KeepsakectlTests {
   /// As for a systemd unit, whose data and state are in one directory.
   @Test func doctorFindsAKeyFileBesideTheVault() throws {
     let changes = ["XDG_STATE_HOME": path("data")]
-    let variables = inspector.environment.merging(changes) { $1 }
-    let scope = StorageScope(finder: DirectoryFinder(app: app, environment: { variables[$0] }))
+    let scope = stores(environment: changes)
     try scope.vault(.standard).set("7734", forKey: "pin")
     scope.close()
     try expectOneFinding("a copy of that directory opens it") {

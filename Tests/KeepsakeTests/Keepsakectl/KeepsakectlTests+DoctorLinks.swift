@@ -8,11 +8,8 @@ extension KeepsakectlTests {
   /// What the file of the suite `team` is instead of a file.
   enum LinkedSuite: CaseIterable { case link, chain, linkToNothing }
 
-  private var team: String { path("config/\(app)/team.jsonl") }
-
-  private func makeLink(_ path: String, to target: String) throws {
-    try #require(symlink(target, path) == 0)
-  }
+  private var teamName: String { "config/\(app)/team.jsonl" }
+  private var team: String { path(teamName) }
 
   /// As dot-file managers and Kubernetes make them. A set makes the file that a link leads to.
   @Test(arguments: LinkedSuite.allCases)
@@ -21,16 +18,16 @@ extension KeepsakectlTests {
     switch linked {
     case .link:
       try FileSystem.rename(team, to: path("dotfiles"))
-      try makeLink(team, to: path("dotfiles"))
+      try directory.link(teamName, to: path("dotfiles"))
     case .chain:
       let version = path("config/\(app)/..2026")
       try FileSystem.makeDirectory(version, mode: 0o700)
       try FileSystem.rename(team, to: version + "/team.jsonl")
-      try makeLink(path("config/\(app)/..data"), to: "..2026")
-      try makeLink(team, to: "..data/team.jsonl")
+      try directory.link("config/\(app)/..data", to: "..2026")
+      try directory.link(teamName, to: "..data/team.jsonl")
     case .linkToNothing:
       try FileSystem.unlink(team)
-      try makeLink(team, to: path("missing"))
+      try directory.link(teamName, to: path("missing"))
     }
     let before = try directory.tree()
     let run = try run("doctor", app)
@@ -46,7 +43,7 @@ extension KeepsakectlTests {
   func doctorFindsALinkThatCannotBeFollowed(_ target: String) throws {
     try fill()
     try FileSystem.unlink(team)
-    try makeLink(team, to: target)
+    try directory.link(teamName, to: target)
     #expect(try run("settings", "set", app + "/team", "later", "1").status != 0)
     let run = try run("doctor", app)
     #expect(run.status == 1 && run.text.contains("problem  \(team): "), "\(run)")
@@ -58,7 +55,7 @@ extension KeepsakectlTests {
   func doctorFindsALinkOfAnotherUser() throws {
     try fill()
     try FileSystem.rename(team, to: path("chosen"))
-    try makeLink(team, to: path("chosen"))
+    try directory.link(teamName, to: path("chosen"))
     try #require(lchown(team, 65_534, 65_534) == 0)
     let refused = try run("settings", "get", app + "/team", "numbers")
     #expect(refused.failed(77, "user 65534 has made this link"), "\(refused)")

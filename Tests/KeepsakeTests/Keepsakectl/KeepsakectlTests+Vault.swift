@@ -168,11 +168,7 @@ extension KeepsakectlTests {
 
   /// It stops there, and asks when it is in the foreground.
   @Test func asksAProgramThatWasStartedInTheBackground() throws {
-    let scope = stores()
-    let store = scope.vault(.standard)
-    try store.set("7734", forKey: "pin")
-    try store.protect(with: .passphrase("correct horse", logN: 10))
-    scope.close()
+    try makeVault(passphrase: "correct horse")
     let terminal = try PseudoTerminal()
     let script = #"set -m; "$@" & while jobs -r | grep -q .; do sleep 0.02; done; fg >/dev/null"#
     let shell = try Child(
@@ -184,14 +180,9 @@ extension KeepsakectlTests {
   }
 
   @Test(.enabled(if: Keyring.isAvailable)) func remembersAKeyUntilTheVaultIsLocked() throws {
-    let chosen = "correct horse"
-    let scope = stores()
-    let store = scope.vault(.standard)
-    try store.set("7734", forKey: "pin")
-    try store.protect(with: .passphrase(chosen, logN: 10))
-    scope.close()
+    try makeVault(passphrase: "correct horse")
     var run = try type(
-      "vault", "list", app, "--remember", answers: [("Passphrase: ", chosen)])
+      "vault", "list", app, "--remember", answers: [("Passphrase: ", "correct horse")])
     #expect(run.status == 0 && run.screen.contains("pin"), "\(run.screen)")
     run = try self.run("vault", "show", app, "pin", "--reveal")
     #expect(run.status == 0 && run.text == "7734", "\(run)")
@@ -236,8 +227,7 @@ extension KeepsakectlTests {
     let line = list.text.split(separator: "\n").first { $0.hasPrefix(id + " ") }
     #expect(list.status == 0 && list.errors == "" && line?.hasSuffix("  recovery code") == true)
 
-    let key = path("state/\(app)/vault.key")
-    try FileManager.default.moveItem(atPath: key, toPath: path("key"))
+    try FileSystem.unlink(keyFile)
     try expectFailure(77, "vault.key", "vault", "show", app, "pin", "--reveal")
     #expect(try unlockMethods().count == 2, "the list needs no key")
     run = try type(
@@ -281,7 +271,7 @@ extension KeepsakectlTests {
       "vault", "add-recovery", app, "--passphrase",
       answers: [("New passphrase: ", chosen), ("Repeat passphrase: ", chosen)])
     #expect(run.status == 0 && run.screen.contains("Another passphrase opens"), "\(run.screen)")
-    try FileManager.default.removeItem(atPath: path("state/\(app)/vault.key"))
+    try FileSystem.unlink(keyFile)
     run = try type(
       "vault", "show", app, "pin", answers: [("Recovery code or passphrase: ", chosen)])
     #expect(run.status == 0 && run.screen.hasSuffix("7734\r\n"), "\(run.screen)")
@@ -299,14 +289,12 @@ extension KeepsakectlTests {
 
   @Test(arguments: ["a credential", "a key source"])
   func explainsHowToOpenAVaultWhoseKeyIsMissing(_ source: String) throws {
-    try FileManager.default.createDirectory(
-      atPath: path("credentials"), withIntermediateDirectories: true)
+    try directory.makeDirectory("credentials")
     try directory.write(Array(repeating: 7, count: 32), to: "credentials/other.key")
     let credentials = ["CREDENTIALS_DIRECTORY": path("credentials")]
-    let variables = inspector.environment.merging(credentials) { $1 }
     let isCredential = source == "a credential"
-    let scope = StorageScope(
-      finder: DirectoryFinder(app: app, environment: { variables[$0] }),
+    let scope = stores(
+      environment: credentials,
       vaultOptions: VaultOptions(sources: [
         isCredential ? .credential("other.key") : .closure("kms") { Data(count: 32) }
       ]))
@@ -325,10 +313,7 @@ extension KeepsakectlTests {
   }
 
   @Test(.quickPassphrases) func promptsForASecretThatRequiresUserPresence() throws {
-    let variables = inspector.environment
-    let scope = StorageScope(
-      finder: DirectoryFinder(app: app, environment: { variables[$0] }),
-      vaultOptions: VaultOptions(authenticate: { _ in "correct horse" }))
+    let scope = stores(vaultOptions: VaultOptions(authenticate: { _ in "correct horse" }))
     defer { scope.close() }
     try scope.vault(.standard).set("7734", forKey: "pin", access: .userPresence)
     let row = try run("vault", "list", app, "--json").rows()[0]

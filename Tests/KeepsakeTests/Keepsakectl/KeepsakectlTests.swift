@@ -47,10 +47,22 @@ struct KeepsakectlTests {
   // MARK: Test data
 
   /// The stores of an app, in the directories where the program finds them.
-  func stores(of app: String? = nil) -> StorageScope {
-    let variables = inspector.environment
+  func stores(
+    of app: String? = nil, on machine: Example? = nil, environment changes: [String: String] = [:],
+    vaultOptions: VaultOptions = VaultOptions(), failures: Failures? = nil
+  ) -> StorageScope {
+    let variables = (machine ?? inspector).environment.merging(changes) { $1 }
     return StorageScope(
-      finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }))
+      finder: DirectoryFinder(app: app ?? self.app, environment: { variables[$0] }),
+      vaultOptions: vaultOptions, handler: failures?.append)
+  }
+
+  /// Makes a vault whose secret `pin` is `7734`. Its passphrase takes little time.
+  func makeVault(passphrase: String) throws {
+    let scope = stores()
+    defer { scope.close() }
+    try scope.vault(.standard).set("7734", forKey: "pin")
+    try scope.vault(.standard).protect(with: .passphrase(passphrase, logN: 10))
   }
 
   func fill() throws {
@@ -67,6 +79,7 @@ struct KeepsakectlTests {
   }
 
   func path(_ name: String) -> String { "\(directory.path)/\(name)" }
+  var keyFile: String { path("state/\(app)/vault.key") }
   var journal: String { path("config/\(app)/standard.jsonl") }
   var header: String { path("data/\(app)/vault/vault.hdr") }
 
