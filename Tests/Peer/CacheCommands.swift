@@ -1,16 +1,8 @@
 // Commands on caches. The tests also use this file: both processes make and verify the same values,
 // and a test computes what a process that it killed was doing.
-import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// A value whose header names its key, writer, number and size, from which all its bytes follow: a
 /// value that is torn, mixed with another one, or stored under another key is recognized.
@@ -277,7 +269,7 @@ struct CacheStep: Sendable {
   ) throws {
     try store.set(
       value.bytes, forKey: name, expiry: .seconds(0), keptFor: .days(1), tags: ["tag": "t"])
-    try waiting {
+    try blocking {
       _ = try await store.fetch(name, expiry: .days(1), nilExpiry: .days(1)) {
         (_: DiskCache.CachedValue<Data>?) in result
       }
@@ -294,24 +286,7 @@ private func setChunks(_ bytes: Data, _ store: DiskCache.Store, _ name: String) 
     rest = rest.dropFirst(30_000)
   }
   continuation.finish()
-  try waiting { try await store.set(chunks: chunks, forKey: name) }
-}
-
-/// Runs `body` in a task and waits for its end.
-private func waiting(_ body: @escaping @Sendable () async throws -> Void) throws {
-  // Written before the semaphore is signalled, read after.
-  nonisolated(unsafe) var failure: (any Error)?
-  let done = DispatchSemaphore(value: 0)
-  Task {
-    do {
-      try await body()
-    } catch {
-      failure = error
-    }
-    done.signal()
-  }
-  done.wait()
-  if let failure { throw failure }
+  try blocking { try await store.set(chunks: chunks, forKey: name) }
 }
 
 /// A random call on a cache with a limit, with keys that all writers share.
@@ -346,8 +321,6 @@ private func cache(_ name: String, _ directory: URL) -> DiskCache.Store {
 
 /// Runs the command if it belongs to caches; false otherwise.
 func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
-  func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  StorageSystem.onFailure = { printLine("error \($0)") }
   switch words[0] {
   case "cache-stress":  // WRITER MILLISECONDS LIMIT KEYS: with LIMIT 0 only sets and reads
     let store = cache("x", directory)
@@ -359,45 +332,39 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
     let tally = stress.run(store, writer: number(1), for: .milliseconds(number(2)))
     for fault in tally.faults { printLine(fault) }
   case "cache-acknowledge":  // WRITER START: runs step after step, and prints the number of each
-    acknowledge(writer: number(1), from: number(2), directory)
+    let (kept, churned) = (cache("kept", directory), cache("churned", directory))
+    churned.sizeLimit = 400_000
+    let source = directory.appending(path: "source\(number(1))")
+    acknowledge(from: number(2)) { index in
+      try churn(churned, writer: number(1), number: index, source: source)
+      try CacheStep(writer: number(1), number: index).run(kept, source: source)
+    }
   case "cache-fork":  // COUNT: a child and its parent write the same keys
     writeForked(number(1), cache("x", directory))
   case "cache-read-chunks":  // KEY: prints by how many bytes the memory grows while a value is read
-    do {
+    printingErrors {
       printLine("\(try blocking { try await memoryGrowth(reading: words[1], directory) })")
-    } catch {
-      printLine("error \(error)")
     }
   case "cache-sweep":  // KEY: reads a key and removes expired entries until it is killed
     let store = cache("x", directory)
     printLine("ready")
     while true {
-      do {
+      printingErrors {
         if let data = try store.get(words[1]), SelfCheckingValue(data, key: 0) == nil {
           printLine("wrong")
         }
         if Int.random(in: 0..<20) == 0 { try store.removeExpired() }
-      } catch {
-        printLine("error \(error)")
       }
     }
   case "cache-set":  // KEY …: stores a value for each key
     for key in words.dropFirst() {
-      do {
-        try cache("x", directory).set("value", forKey: key)
-      } catch {
-        printLine("error \(error)")
-      }
+      printingErrors { try cache("x", directory).set("value", forKey: key) }
     }
   case "cache-clear":  // MILLISECONDS: removes all entries, repeatedly for so long
     let store = cache("x", directory)
     let end = ContinuousClock.now + .milliseconds(number(1))
     repeat {
-      do {
-        try store.removeAll()
-      } catch {
-        printLine("error \(error)")
-      }
+      printingErrors { try store.removeAll() }
       // Let the processes that set values run in between.
       for _ in 0..<Int.random(in: 0...1_000) { sched_yield() }
     } while ContinuousClock.now < end
@@ -406,33 +373,13 @@ func runCacheCommand(_ words: [String], in folder: URL) -> Bool {
   return true
 }
 
-private func acknowledge(writer: Int, from start: Int, _ directory: URL) {
-  let kept = cache("kept", directory)
-  let churned = cache("churned", directory)
-  churned.sizeLimit = 400_000
-  let source = directory.appending(path: "source\(writer)")
-  var index = start
-  while true {
-    index += 1
-    do {
-      try CacheStep(writer: writer, number: index).run(kept, source: source)
-      printLine(String(index))
-      try churn(churned, writer: writer, number: index, source: source)
-    } catch {
-      printLine("error \(error)")
-    }
-  }
-}
-
 private func writeForked(_ count: Int, _ store: DiskCache.Store) {
-  do {
+  printingErrors {
     try store.set(SelfCheckingValue(key: 0, writer: 0, number: 0, size: 100).bytes, forKey: "key0")
-  } catch {
-    return printLine("error \(error)")
   }
   let child = forkedChild()
   let writer = child == 0 ? 1 : 2
-  do {
+  printingErrors {
     for number in 1...max(1, count) {
       let key = number % 3
       let value = SelfCheckingValue(
@@ -442,8 +389,6 @@ private func writeForked(_ count: Int, _ store: DiskCache.Store) {
         printLine("wrong value of \(key)")
       }
     }
-  } catch {
-    printLine("error \(error)")
   }
   if child == 0 { exit(0) }
   printLine("done \(waitForExit(of: child))")

@@ -1,13 +1,6 @@
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 #if canImport(Glibc)
 /// Installs the program's own handler for SIGBUS, before the library has one.

@@ -2,18 +2,10 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// Runs the command if it belongs to files; false otherwise.
 func runFolderCommand(_ words: [String], in url: URL) -> Bool {
-  func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   let directory = Folder(url)
   switch words[0] {
   case "files-stress":  // WRITER MILLISECONDS: repeatedly saves and reads one file
@@ -23,29 +15,20 @@ func runFolderCommand(_ words: [String], in url: URL) -> Bool {
       index += 1
       let value = SelfCheckingValue(
         key: 0, writer: number(1), number: index, size: Int.random(in: 32...100_000))
-      do {
+      printingErrors {
         try directory.save(value.bytes, as: "d/f")
         let data: Data? = try directory.load("d/f")
         if let data, SelfCheckingValue(data, key: 0) == nil {
           printLine("wrong \(data.count) bytes")
         }
-      } catch {
-        printLine("error \(error)")
       }
     }
   case "files-acknowledge":  // START: saves one file repeatedly, and prints the number of each save
-    var index = number(1)
-    while true {
-      index += 1
+    acknowledge(from: number(1)) { index in
       // Small values, so that most kills hit the save and not the making of the value.
       let value = SelfCheckingValue(
         key: 0, writer: 0, number: index, size: Int.random(in: 32...2_000))
-      do {
-        try directory.save(value.bytes, as: "d/f")
-        printLine("\(index)")
-      } catch {
-        printLine("error \(error)")
-      }
+      try directory.save(value.bytes, as: "d/f")
     }
   case "files-create":  // WRITER COUNT: saves files that must be new, and prints those that were
     for index in 0..<number(2) {
@@ -78,18 +61,10 @@ func runFolderCommand(_ words: [String], in url: URL) -> Bool {
     done.wait()
   case "files-as-nobody":  // makes calls as the user "nobody", who may not access the files
     guard setgid(65_534) == 0, setuid(65_534) == 0 else { exit(2) }
-    func attempt(_ body: () throws -> Void) {
-      do {
-        try body()
-        printLine("no error")
-      } catch {
-        printLine("\(error)")
-      }
-    }
-    attempt { _ = try directory.load("d/f") as String }
-    attempt { try directory.save("y", as: "d/f") }
-    attempt { try directory.delete("d/f") }
-    attempt { try directory.subfolder("d").clear() }
+    printingErrors { _ = try directory.load("d/f") as String }
+    printingErrors { try directory.save("y", as: "d/f") }
+    printingErrors { try directory.delete("d/f") }
+    printingErrors { try directory.subfolder("d").clear() }
   default: return false
   }
   return true

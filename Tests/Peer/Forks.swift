@@ -3,15 +3,8 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
+import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// Written before the alarm is set, and read only by its handler.
 nonisolated(unsafe) private var living: pid_t = 0

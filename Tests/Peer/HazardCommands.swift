@@ -2,15 +2,8 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
+import KeepsakeLibc
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
 
 /// The stores by their names in requests.
 private struct NamedStores {
@@ -208,52 +201,48 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
   while let line = readLine() {
     let words = line.split(separator: " ").map(String.init)
     let number = Int(words.last ?? "") ?? 0
+    var answer = "ok"
     switch words[0] {
     case "limit":  // KIND NUMBER
       let kinds = ["files": RLIMIT_NOFILE, "memory": __RLIMIT_MEMLOCK, "size": RLIMIT_FSIZE]
       guard let kind = kinds[words[1]] else { exit(64) }
       // SIGXFSZ would write a core dump.
       if words[1] == "size" { _ = setLimit(RLIMIT_CORE, 0) }
-      printLine(setLimit(kind, number) ? "ok" : "errno \(errno)")
+      if !setLimit(kind, number) { answer = "errno \(errno)" }
     case "leave":  // COUNT: leaves that many descriptors free
       taken = takeDescriptors(leaving: number)
-      printLine("ok")
     case "give-back":
       for descriptor in taken { close(descriptor) }
       taken = []
-      printLine("ok")
     case "many":  // KIND COUNT: uses that many stores, twice
-      printLine(useMany(words[1], number, in: directory))
+      answer = useMany(words[1], number, in: directory)
     case "watch":  // KEY
       watching.append(Defaults.shared.changes(words[1], default: "").makeAsyncIterator())
-      printLine("ok")
     case "ignore-size":
       signal(SIGXFSZ, SIG_IGN)
-      printLine("ok")
     case "umask":  // MODE in decimal digits
       umask(mode_t(number))
-      printLine("ok")
     case "become":  // USER
-      printLine(setgid(gid_t(number)) == 0 && setuid(uid_t(number)) == 0 ? "ok" : "errno \(errno)")
+      if setgid(gid_t(number)) != 0 || setuid(uid_t(number)) != 0 { answer = "errno \(errno)" }
     case "follow":  // KEY: prints each value that is set from now on
       let changes = Defaults.shared.changes(words[1], default: "")
       Task.detached {
         var changes = changes.makeAsyncIterator()
         while let value = await changes.next() { printLine("changed \(value)") }
       }
-      printLine("ok")
     case "take-over":  // KIND: closes all descriptors, as a daemon does, and opens others
       if words[1] == "fork" {
         let child = forkedChild()
         if child > 0 { exit(waitForExit(of: child) == 0 ? 0 : 1) }
       }
-      printLine(own.takeOver(in: directory))
+      answer = own.takeOver(in: directory)
     case "own":  // whether the descriptors of the program are as it left them
-      printLine(own.difference())
+      answer = own.difference()
     case "fork":  // COUNT: a child and its parent write with the stores that the parent opened
-      printLine(writeForked(stores, number))
-    default: printLine(stores.answer(words))
+      answer = writeForked(stores, number)
+    default: answer = stores.answer(words)
     }
+    printLine(answer)
   }
   return true
 }

@@ -2,14 +2,7 @@
 // calls of their own process, and read the recordings of all.
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// A call on one key of a store, as its process saw it.
 struct RegisterCall: Hashable, Sendable {
@@ -151,15 +144,12 @@ func runHistoryCommand(_ words: [String], in folder: URL) -> Bool {
   guard words[0] == "history", words.count == 4, let process = Int(words[2]),
     let kind = MixedStores.Kind.allCases.first(where: { "\($0)" == words[1] })
   else { return false }
-  StorageSystem.onFailure = { printLine("error \($0)") }
-  do {
+  printingErrors {
     let client = RegisterClient(
       stores: MixedStores(in: folder), kind: kind, recording: try CallRecording(words[3]))
     printLine("begins")
     try client.run(process: process)
     while true { pause() }
-  } catch {
-    printLine("error \(error)")
   }
   return true
 }

@@ -2,14 +2,7 @@
 // that they killed was doing.
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// One store of each kind.
 struct MixedStores: Sendable {
@@ -191,36 +184,15 @@ private func soak(_ stores: MixedStores, seconds: Int) async throws {
 
 /// Runs the command if it belongs to all stores; false otherwise.
 func runMixedCommand(_ words: [String], in folder: URL) async throws -> Bool {
-  func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
   let stores = MixedStores(in: directory)
   switch words[0] {
   case "mixed":  // WRITER START: runs step after step, and prints the number of each
-    StorageSystem.onFailure = { printLine("error \($0)") }
-    var index = number(2)
-    while true {
-      index += 1
-      do {
-        try MixedStep(writer: number(1), number: index).run(stores)
-        printLine("\(index)")
-      } catch {
-        printLine("error \(error)")
-      }
+    acknowledge(from: number(2)) {
+      try MixedStep(writer: number(1), number: $0).run(stores)
     }
   case "mixed-until-closed":  // WRITER: runs steps until its input ends, and prints the last number
-    StorageSystem.onFailure = { printLine("error \($0)") }
-    var index = 0
-    var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
-    while poll(&input, 1, 0) == 0 {
-      index += 1
-      do {
-        try MixedStep(writer: number(1), number: index).run(stores)
-      } catch {
-        printLine("error \(error)")
-      }
-    }
-    printLine("\(index)")
+    countUntilClosed { try MixedStep(writer: number(1), number: $0).run(stores) }
   case "soak":  // SECONDS
-    StorageSystem.onFailure = { printLine("error \($0)") }
     try await soak(stores, seconds: number(1))
   default: return false
   }

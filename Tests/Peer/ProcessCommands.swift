@@ -3,14 +3,7 @@ import CKeepsake
 import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// What a process stores while it prints to streams that are closed. The tests also use this file.
 enum PrintingProcess {

@@ -1,14 +1,7 @@
 // A program that keeps running while its files are replaced by those of a backup.
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// Runs the command if it is "run-beside-restores"; false otherwise.
 func runRestoreCommand(_ words: [String], in folder: URL) -> Bool {

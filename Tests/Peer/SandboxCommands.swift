@@ -1,14 +1,7 @@
 // Calls of a process that may not rename or link files across directories.
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// Confines this process with landlock(7) to renames within a directory: a ruleset without
 /// LANDLOCK_ACCESS_FS_REFER forbids all others.
@@ -39,123 +32,6 @@ private func eventually(_ condition: () -> Bool) -> Bool {
   return true
 }
 
-/// The calls, by their names in failures. Each goes on from those before it.
-private func confinedCalls(_ directory: URL) -> [(String, () throws -> Void)] {
-  let (secrets, others) = (SecureVault.shared, SecureVault.service("other"))
-  let settings = Defaults.shared
-  let cache = DiskCache.named(DiskCache.Name("x", in: directory))
-  let files = Folder(directory.appending(path: "own"))
-  let source = directory.appending(path: "source")
-  let (backup, keys) = (directory.path + "/backup", directory.path + "/backup.key")
-  func require(_ isTrue: Bool, _ failure: String) throws {
-    if !isTrue { throw Unexpected(text: failure) }
-  }
-  return [
-    ("write a file", { try Data(count: 3_000_000).write(to: source) }),
-    ("vault set", { try secrets.set("old", forKey: "a") }),
-    ("vault replace", { try secrets.set("a", forKey: "a") }),
-    ("vault set large", { try others.set(Data(count: 100_000), forKey: "large") }),
-    ("vault add", { try require(secrets.add("b", forKey: "b"), "not added") }),
-    ("vault remove", { try secrets.remove("b") }),
-    ("vault rotateKeys", { try secrets.rotateKeys() }),
-    ("vault addRecovery", { _ = try secrets.addRecovery() }),
-    ("vault protect", { try secrets.protect(with: .passphrase("horse", logN: 10)) }),
-    ("vault protect again", { try secrets.protect(with: .keyFile) }),
-    ("vault forgetOldKeys", { try secrets.forgetOldKeys() }),
-    ("vault get", { try require(secrets.get("a") == "a", "another value") }),
-    ("vault back up", { try secrets.backUp(to: backup, keyFile: keys) }),
-    ("vault set later", { try secrets.set("later", forKey: "a") }),
-    ("vault restore", { _ = try secrets.prepareRestore(from: backup, keyFile: keys).commit() }),
-    ("vault get restored", { try require(secrets.get("a") == "a", "another value") }),
-    ("vault set restored", { try secrets.set("b", forKey: "a") }),
-    ("vault removeAll", { try others.removeAll() }),
-    ("vault eraseVault", { try secrets.eraseVault() }),
-    ("settings set", { for index in 0..<2_000 { try settings.set(index, forKey: "k") } }),
-    ("settings synchronize", { try settings.synchronize() }),
-    ("settings back up", { try settings.backUp(to: backup + ".jsonl") }),
-    ("settings removeAll", { try settings.removeAll() }),
-    ("settings restore", { _ = try settings.prepareRestore(from: backup + ".jsonl").commit() }),
-    ("settings get", { try require(settings.int("k") == 1_999, "another value") }),
-    (
-      "settings compaction",
-      {
-        let settings = Defaults.suite(Defaults.Suite("compacted", in: directory))
-        let file = directory.appending(path: "compacted.jsonl")
-        let text = String(repeating: "x", count: 50_000)
-        for _ in 0..<4 { try settings.set(text, forKey: "k") }
-        let isCompacted = eventually { (try? Data(contentsOf: file).count) ?? .max < 150_000 }
-        try require(isCompacted, "not compacted")
-      }
-    ),
-    ("engine set", { try Defaults.suite("files").set(1, forKey: "k") }),
-    ("cache set", { try cache.set("a", forKey: "a", expiry: .days(1)) }),
-    ("cache replace", { try cache.set("b", forKey: "a", tags: ["etag": "1"], durable: true) }),
-    ("cache get", { try require(cache.model("a") == "b", "another value") }),
-    ("cache remove", { try cache.remove("a") }),
-    ("cache set again", { try cache.set("c", forKey: "a") }),
-    ("cache set file", { try cache.set(contentsOf: source, forKey: "file") }),
-    ("cache replace file", { try cache.set(contentsOf: source, forKey: "file") }),
-    ("cache get file", { try require(cache.get("file")?.count == 3_000_000, "another value") }),
-    (
-      "cache eviction",
-      {
-        cache.sizeLimit = 40_000
-        for index in 0..<20 { try cache.set(Data(count: 100), forKey: "\(index)") }
-        let isEvicted = eventually { (try? cache.totalSize) ?? .max <= 40_000 }
-        try require(isEvicted, "not evicted")
-      }
-    ),
-    ("cache removeExpired", { _ = try cache.removeExpired() }),
-    ("cache removeAll", { try cache.removeAll() }),
-    ("cache get removed", { try require(cache.get("a") == nil, "still there") }),
-    ("folder save", { try files.save("a", as: "a/a") }),
-    ("folder replace", { try files.save("b", as: "a/a") }),
-    ("folder copy", { try files.copy("a/a", to: "b/a") }),
-    ("folder copy directory", { try files.copy("a", to: "c") }),
-    ("folder move", { try files.move("a/a", to: "d/a") }),
-    ("folder move directory", { try files.move("d", to: "e/d") }),
-    ("folder adopt", { try files.adopt(files.url("e/d/a"), as: "f/a") }),
-    ("folder adopt from outside", { try files.adopt(source, as: "g/source") }),
-    (
-      "folder save chunks",
-      {
-        try blocking {
-          let chunks = AsyncStream { continuation in
-            for byte in [1, 2] as [UInt8] { continuation.yield([byte]) }
-            continuation.finish()
-          }
-          try await files.save(chunks: chunks, as: "h/chunks")
-        }
-      }
-    ),
-    ("folder load", { try require(files.load("f/a") == "b", "another value") }),
-    ("folder delete", { try files.delete("b") }),
-    ("folder clear", { try files.clear() }),
-    // Last, because a write waits until a file that has just been made is settled.
-    (
-      "settings repair",
-      {
-        let damaged = Defaults.suite(Defaults.Suite("damaged", in: directory))
-        try damaged.set(3, forKey: "c")
-        try require(damaged.int("b") == 2, "another value")
-      }
-    ),
-    (
-      "settings fill",
-      {
-        let alone = Defaults.suite(Defaults.Suite("alone", in: directory))
-        try alone.set(1, forKey: "a")
-        try alone.removeAll()
-        try alone.set(2, forKey: "b")
-      }
-    ),
-  ]
-}
-
-private struct Unexpected: Error {
-  let text: String
-}
-
 /// Runs a command of a confined process; false if it is another command.
 func runSandboxCommand(_ words: [String], in directory: URL) -> Bool {
   guard ["confined", "confined-run"].contains(words[0]) else { return false }
@@ -173,14 +49,97 @@ func runSandboxCommand(_ words: [String], in directory: URL) -> Bool {
   return true
 }
 
+/// Makes calls on all stores, each of which goes on from those before it, and prints what fails.
 private func printFailingCalls(_ directory: URL) {
   mkdir(directory.path + "/from", 0o700)
   mkdir(directory.path + "/to", 0o700)
   let isRefused = rename(directory.path + "/from", directory.path + "/to/x") != 0
   printLine(isRefused && errno == EXDEV ? "confined" : "not confined")
   StorageSystem.onFailure = { printLine("report \($0)") }
-  for (name, call) in confinedCalls(directory) {
-    do { try call() } catch { printLine("\(name): \(error)") }
+
+  func attempt<Store: StoreUnderTest>(_ store: Store, _ calls: [Store.Call]) {
+    for call in calls {
+      let answer = store.answer(call)
+      if answer.hasPrefix("error") { printLine("\(call): \(answer)") }
+    }
   }
+  func expect(_ name: String, _ value: Sample?, in store: some StoreUnderTest) {
+    printingErrors {
+      let found = try store.value(named: name)
+      if found != value?.summary { printLine("\(name) is \(found ?? "nothing") in \(store)") }
+    }
+  }
+  let backup = directory.appending(path: "backup")
+  var secrets = VaultUnderTest(in: directory)
+  secrets.keySource = { .passphrase($0, logN: 10) }
+  attempt(
+    secrets,
+    [
+      .set(0, in: 0, .text(8)), .set(0, in: 0, .text(9)), .set(1, in: 1, .bytes(100_000)),
+      .add(2, in: 0, .text(10)), .remove(2, in: 0), .rotateKeys, .addRecovery,
+      .protectWithPassphrase(0), .protectWithKeyFile, .forgetOldKeys, .backUp,
+      .set(0, in: 0, .text(11)), .restore,
+    ])
+  expect("0/0", .text(9), in: secrets)
+  attempt(secrets, [.set(0, in: 0, .text(12)), .removeAll(in: 1), .eraseVault])
+
+  func settings(_ suite: Defaults.Suite) -> SettingsUnderTest {
+    SettingsUnderTest(
+      store: Defaults.suite(suite), backup: backup.appendingPathExtension("jsonl"))
+  }
+  let standard = settings(.standard)
+  attempt(standard, (0..<2_000).map { .set(0, .int($0)) })
+  attempt(standard, [.synchronize, .backUp, .removeAll, .restore])
+  expect("0", .int(1_999), in: standard)
+  attempt(settings("files"), [.set(0, .int(1))])
+  let compacted = directory.appending(path: "compacted.jsonl")
+  attempt(
+    settings(Defaults.Suite("compacted", in: directory)),
+    (0..<4).map { _ in .set(0, .text(50_000)) })
+  if !eventually({ (try? Data(contentsOf: compacted).count) ?? .max < 150_000 }) {
+    printLine("not compacted")
+  }
+
+  let incoming = directory.appending(path: "incoming")
+  let cache = CacheUnderTest(
+    store: DiskCache.named(DiskCache.Name("x", in: directory)), incoming: incoming)
+  attempt(cache, [.set(0, .text(8), .day, durable: false), .setTagged(0, .text(9), durable: true)])
+  expect("0", .text(9), in: cache)
+  attempt(
+    cache,
+    [
+      .remove(0), .set(0, .text(10), .endless, durable: false),
+      .setFile(1, 100_000, durable: false), .setFile(1, 300_000, durable: false),
+    ])
+  expect("1", .bytes(300_000), in: cache)
+  cache.store.sizeLimit = 40_000
+  attempt(cache, (0..<16).map { .set($0, .bytes(100), .endless, durable: false) })
+  if !eventually({ (try? cache.store.totalSize) ?? .max <= 40_000 }) { printLine("not evicted") }
+  attempt(cache, [.removeExpired, .removeAll])
+  expect("0", nil, in: cache)
+
+  let files = FilesUnderTest(
+    directory: Folder(directory.appending(path: "own")), incoming: incoming)
+  attempt(
+    files,
+    [
+      .save("a/a", .bytes(8)), .save("a/a", .bytes(9)), .copy("a/a", to: "b/a"),
+      .copy("a", to: "c"), .move("a/a", to: "d/a"), .move("d", to: "e/d"),
+      .adopt(300_000, as: "g/source"), .saveChunks("h/chunks", 40), .delete("b"),
+    ])
+  printingErrors { try files.directory.adopt(files.directory.url("e/d/a"), as: "f/a") }
+  expect("f/a", .bytes(9), in: files)
+  attempt(files, [.clear])
+
+  // Last, because a write waits until a file that has just been made is settled.
+  let damaged = settings(Defaults.Suite("damaged", in: directory)).store
+  printingErrors {
+    try damaged.set(3, forKey: "c")
+    if try damaged.int("b") != 2 { printLine("damaged: another value") }
+  }
+  // A file that cannot be replaced is filled.
+  attempt(
+    settings(Defaults.Suite("alone", in: directory)),
+    [.set(0, .int(1)), .removeAll, .set(1, .int(2))])
   printLine("done")
 }

@@ -2,14 +2,7 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 /// The same value in each kind of store.
 enum OneOfEachStore {

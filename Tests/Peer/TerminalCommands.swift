@@ -1,24 +1,15 @@
 // Commands that ask at the terminal.
 import Dispatch
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 func runTerminalCommand(_ words: [String]) -> Bool {
   switch words[0] {
   case "unlock-at-terminal":  // [remember]: prints whether the vault is open, and a secret
     var isOpen = false
-    do {
+    printingErrors {
       isOpen = try SecureVault.shared.unlockAtTerminal(
         reason: "Unlock the peer", rememberFor: words.last == "remember" ? .minutes(1) : nil)
-    } catch {
-      printLine("error \(error)")
     }
     printLine("\(isOpen) \(isOpen ? SecureVault.get("token") ?? "nil" : "nil")")
   case "ask":  // [exiting | twice | handling]: asks for a line and prints it

@@ -3,21 +3,7 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
-
-/// The time of a clock that all processes share, in nanoseconds.
-func monotonicNanoseconds() -> Int {
-  var time = timespec()
-  clock_gettime(CLOCK_MONOTONIC, &time)
-  return Int(time.tv_sec) * 1_000_000_000 + Int(time.tv_nsec)
-}
+import KeepsakeLibc
 
 // MARK: - Stress on shared keys
 
@@ -44,7 +30,7 @@ struct VaultStress: Sendable {
 
     init(_ kind: Kind, _ key: Int, from start: Int, _ writer: Int, _ number: Int) {
       (self.kind, self.key, self.writer, self.number) = (kind, key, writer, number)
-      (self.start, end) = (start, monotonicNanoseconds())
+      (self.start, end) = (start, Int(RegisterCall.now))
     }
 
     init?(_ line: some StringProtocol) {
@@ -76,7 +62,7 @@ struct VaultStress: Sendable {
   static func service(_ key: Int) -> SecureVault.Service { key.isMultiple(of: 2) ? "even" : "odd" }
 
   static func get(_ key: Int, from store: SecureVault.Store) throws -> Event {
-    let start = monotonicNanoseconds()
+    let start = Int(RegisterCall.now)
     guard let data = try store.getData(CacheStress.name(key)) else {
       return Event(.miss, key, from: start, 0, 0)
     }
@@ -99,7 +85,7 @@ struct VaultStress: Sendable {
       let value = SelfCheckingValue(key: key, writer: writer, number: number, size: size)
       do {
         let bytes = value.bytes
-        let start = monotonicNanoseconds()
+        let start = Int(RegisterCall.now)
         try store(key).set(bytes, forKey: CacheStress.name(key))
         lines.append(Event(.set, key, from: start, writer, number).line)
         let event = try get(key, from: store(key))
@@ -291,9 +277,12 @@ enum MemoryScan {
   }
 }
 
-/// Answers one request to a process whose memory is searched.
+/// Answers one request to a process whose memory is searched, or to its child.
 private func answerSealing(_ words: [String]) -> String {
   let store = SecureVault.shared
+  if words[0].hasPrefix("fork-") {
+    return inChild { answerSealing([String(words[0].dropFirst(5))] + words.dropFirst()) }
+  }
   do throws(StorageError) {
     switch words[0] {
     case "set": try store.set(words[2], forKey: words[1])
@@ -311,24 +300,6 @@ private func answerSealing(_ words: [String]) -> String {
       let id = UInt32(words[1]) ?? 0
       return setgid(id) == 0 && setuid(id) == 0 ? "ok" : "errno \(errno)"
     case "scan": return MemoryScan.run(Array(words[1...]))
-    case "fork-scan": return inChild { MemoryScan.run(Array(words[1...])) }
-    case "fork-get":
-      return inChild {
-        do throws(StorageError) {
-          return try store.get(words[1]) ?? "nil"
-        } catch {
-          return "\(error.code)"
-        }
-      }
-    case "fork-set":
-      return inChild {
-        do throws(StorageError) {
-          try store.set(words[2], forKey: words[1])
-          return "ok"
-        } catch {
-          return "\(error.code)"
-        }
-      }
     default: return "unknown \(words[0])"
     }
     return "ok"
@@ -359,47 +330,26 @@ private func inChild(_ body: () -> String) -> String {
 
 /// Runs the command if it belongs to vaults; false otherwise.
 func runVaultCommand(_ words: [String]) -> Bool {
-  func number(_ index: Int) -> Int { words.indices.contains(index) ? Int(words[index]) ?? 0 : 0 }
-  StorageSystem.onFailure = { printLine("error \($0)") }
   switch words[0] {
   case "vault-create":  // WRITER COUNT [protect]: uses a vault after a line on its input
     printLine("ready")
     guard readLine() != nil else { return true }
-    do {
+    printingErrors {
       if words.last == "protect" { try SecureVault.shared.protect(with: .keyFile) }
       for index in 0..<number(2) {
         let key = number(1) * number(2) + index
         let value = SelfCheckingValue(key: key, writer: number(1), number: index, size: 100)
         try VaultStress.store(key).set(value.bytes, forKey: CacheStress.name(key))
       }
-    } catch {
-      printLine("error \(error)")
     }
   case "vault-stress":  // WRITER COUNT: prints its events at the end
     for line in VaultStress.run(writer: number(1), count: number(2)) { printLine(line) }
   case "vault-rotate":  // rotates keys until its input ends, and prints how often
     printLine("ready")
-    var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
-    var count = 0
-    while poll(&input, 1, 0) == 0 {
-      do {
-        try SecureVault.shared.rotateKeys()
-        count += 1
-      } catch {
-        printLine("error \(error)")
-      }
-    }
-    printLine("\(count)")
+    countUntilClosed { _ in try SecureVault.shared.rotateKeys() }
   case "vault-acknowledge":  // PART WRITER START: runs steps, and prints their numbers
-    var index = number(3)
-    while true {
-      index += 1
-      do {
-        try VaultStep(words[1], writer: number(2), number: index).run()
-        printLine("\(index)")
-      } catch {
-        printLine("error \(error)")
-      }
+    acknowledge(from: number(3)) {
+      try VaultStep(words[1], writer: number(2), number: $0).run()
     }
   case "vault-exit":  // prints the secrets that it has stored, and exits while it stores others
     switch CommandLine.arguments.last {

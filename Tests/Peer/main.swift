@@ -6,22 +6,46 @@
 import Dispatch
 import FoundationEssentials
 import Keepsake
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#elseif canImport(Darwin)
-import Darwin
-#endif
+import KeepsakeLibc
 
 func printLine(_ text: String) {
   var line = text + "\n"
   line.withUTF8 { _ = write(STDOUT_FILENO, $0.baseAddress, $0.count) }
 }
 
-func number(_ index: Int) -> Int {
-  CommandLine.arguments.indices.contains(index) ? Int(CommandLine.arguments[index]) ?? 0 : 0
+/// The word at that position of the command as a number; 0 without one. The verb is at 0.
+func number(_ position: Int) -> Int {
+  CommandLine.arguments.dropFirst(2 + position).first.flatMap { Int($0) } ?? 0
+}
+
+/// Prints the error that `body` throws.
+func printingErrors(_ body: () throws -> Void) {
+  do { try body() } catch { printLine("error \(error)") }
+}
+
+/// Makes one step after another until this process is killed, and prints the number of each.
+func acknowledge(from start: Int, _ step: (_ number: Int) throws -> Void) -> Never {
+  var number = start
+  while true {
+    number += 1
+    printingErrors {
+      try step(number)
+      printLine("\(number)")
+    }
+  }
+}
+
+/// Makes steps until the input of this process ends, and prints how many.
+func countUntilClosed(_ step: (_ number: Int) throws -> Void) {
+  var input = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
+  var count = 0
+  while poll(&input, 1, 0) == 0 {
+    printingErrors {
+      try step(count + 1)
+      count += 1
+    }
+  }
+  printLine("\(count)")
 }
 
 /// Answers one request, which is a verb, a key and perhaps a value.
@@ -81,23 +105,20 @@ case "serve":  // [SUITE]: answers requests until its input ends; the suite is i
 case "set":  // KEY NUMBER: answers one request and exits
   printLine(answer(Array(arguments[2...])))
 case "fill":  // PREFIX COUNT: sets distinct keys
-  for index in 0..<number(4) where !Defaults.set(index, forKey: "\(arguments[3])\(index)") {
+  for index in 0..<number(2) where !Defaults.set(index, forKey: "\(arguments[3])\(index)") {
     exit(1)
   }
 case "increment":  // KEY COUNT: adds one that many times
-  for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0) { $0 += 1 } }
+  for _ in 0..<number(2) { Defaults.update(arguments[3], default: 0) { $0 += 1 } }
 case "engine-increment":  // KEY COUNT: increments with an engine of files
   StorageSystem.onFailure = { printLine("error \($0)") }
-  for _ in 0..<number(4) { Defaults.update(arguments[3], default: 0, suite: "files") { $0 += 1 } }
+  for _ in 0..<number(2) { Defaults.update(arguments[3], default: 0, suite: "files") { $0 += 1 } }
 case "paths":  // stores values inside and outside of temporary scopes and prints their paths
   try blocking { try await printPaths() }
 case "acknowledge":  // START: sets increasing numbers for 50 keys, and prints each
   let padding = String(repeating: "x", count: 400)
-  var index = number(3)
-  while true {
-    index += 1
+  acknowledge(from: number(1)) { index in
     guard Defaults.set("\(index) \(padding)", forKey: "key\(index % 50)") else { exit(1) }
-    printLine(String(index))
   }
 case "follow":  // KEY: prints "ready", and then each new value until its input ends
   let sequence = Defaults.changes(arguments[3], default: 0)
@@ -135,7 +156,7 @@ case "fork-while-reading":  // COUNT: children write while another thread of the
   // first children come before the thread, so that it is the first to use none.
   let firstCount = 3
   let text = String(repeating: "x", count: 300_000)  // which the thread reads for long
-  for index in 0..<firstCount + number(3) {
+  for index in 0..<firstCount + number(1) {
     if index == firstCount { startReading() }
     let child = forkedChild(after: 2_000)
     if child == 0 {
@@ -149,11 +170,13 @@ case "fork-while-reading":  // COUNT: children write while another thread of the
 case "fork-while-updating":  // a child writes, although another thread of its parent has the locks
   printLine(forkWhileUpdating())
 case "as-user":  // USER GROUP VERB KEY [VALUE]: answers a request as another user
-  guard setgid(gid_t(number(4))) == 0, setuid(uid_t(number(3))) == 0 else { exit(2) }
+  guard setgid(gid_t(number(2))) == 0, setuid(uid_t(number(1))) == 0 else { exit(2) }
   printLine(answer(Array(arguments[5...])))
 default:
   let words = Array(arguments[2...])
-  if runProcessCommand(words) || runCacheCommand(words, in: directory)
+  if runProcessCommand(words) { break }
+  StorageSystem.onFailure = { printLine("error \($0)") }
+  if runCacheCommand(words, in: directory)
     || runFaultCommand(words, in: directory) || runFolderCommand(words, in: directory)
     || runHazardCommand(words, in: directory) || runHistoryCommand(words, in: directory)
     || runModelCommand(words, in: directory) || runRestoreCommand(words, in: directory)

@@ -110,12 +110,7 @@ func runModelCommand(_ words: [String], in folder: URL) -> Bool {
     let store = DiskCache.named(DiskCache.Name("x", in: folder))
     if words[1] == "limited cache" { store.sizeLimit = CacheUnderTest.limit }
     serve(CacheUnderTest(store: store))
-  case "vault":
-    serve(
-      VaultUnderTest(
-        stores: VaultUnderTest.services.map { SecureVault.service(SecureVault.Service($0)) },
-        storedServices: { SecureVault.services().map(\.name) },
-        backup: folder.appending(path: "backup")))
+  case "vault": serve(VaultUnderTest(in: folder))
   case "directory":
     serve(
       FilesUnderTest(

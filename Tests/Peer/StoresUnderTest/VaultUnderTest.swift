@@ -172,6 +172,16 @@ struct VaultUnderTest: StoreUnderTest {
   }
 }
 
+extension VaultUnderTest {
+  /// The vault of this process.
+  init(in directory: URL) {
+    self.init(
+      stores: Self.services.map { SecureVault.service(SecureVault.Service($0)) },
+      storedServices: { SecureVault.services().map(\.name) },
+      backup: directory.appending(path: "backup"))
+  }
+}
+
 extension VaultUnderTest: ByteStore {
   func set(_ bytes: Data, _ name: String) throws { try stores[0].set(bytes, forKey: name) }
   func remove(_ name: String) throws { try stores[0].remove(name) }
