@@ -8,13 +8,17 @@ import Testing
 /// A cache behaves like a dictionary, which may evict entries if it has a limit.
 protocol CacheModel: StoreModel where Store == CacheUnderTest {
   static var limit: Int? { get }
-  var entries: [Int: CachedSample] { get set }
-  /// Whether the total is exact: entries of a killed process are counted by the next sweep.
-  var isCounted: Bool { get set }
-  /// Whether there may be records that there is no value, which take space.
-  var mayHaveNoValue: Bool { get set }
+  var state: CacheState { get set }
 
   static func cache(_ directory: TemporaryDirectory, _ failures: Failures) -> DiskCache.Store
+}
+
+struct CacheState: Sendable {
+  var entries: [Int: CachedSample] = [:]
+  /// Whether the total is exact: entries of a killed process are counted by the next sweep.
+  var isCounted = true
+  /// Whether there may be records that there is no value, which take space.
+  var mayHaveNoValue = false
 }
 
 struct CachedSample: Equatable, Sendable {
@@ -27,26 +31,20 @@ struct CachedSample: Equatable, Sendable {
 struct EndlessCacheModel: CacheModel {
   static let name = "cache"
   static let limit: Int? = nil
-  var entries: [Int: CachedSample] = [:]
-  var isCounted = true
-  var mayHaveNoValue = false
+  var state = CacheState()
 }
 
 struct LimitedCacheModel: CacheModel {
   static let name = "limited cache"
   static let limit: Int? = CacheUnderTest.limit
-  var entries: [Int: CachedSample] = [:]
-  var isCounted = true
-  var mayHaveNoValue = false
+  var state = CacheState()
 }
 
 /// A cache in the directory of its app, which need not exist.
 struct AppCacheModel: CacheModel {
   static let name = "cache of an app"
   static let limit: Int? = nil
-  var entries: [Int: CachedSample] = [:]
-  var isCounted = true
-  var mayHaveNoValue = false
+  var state = CacheState()
 
   static func cache(_ directory: TemporaryDirectory, _ failures: Failures) -> DiskCache.Store {
     directory.cache(failures: failures)
@@ -90,6 +88,8 @@ extension CacheModel {
       })
   }
 
+  static var simpleTexts: [String] { ["endless"] }
+
   static func randomCall(_ generator: inout SplitMix64) -> Call {
     let key = Int.randomKey(&generator)
     switch Int.random(in: 0..<100, using: &generator) {
@@ -116,30 +116,6 @@ extension CacheModel {
     }
   }
 
-  static func simpler(_ call: Call) -> [Call] {
-    switch call {
-    case .set(let key, let sample, let life, let isDurable):
-      sample.simpler.map { .set(key, $0, life, durable: isDurable) }
-        + key.simpler.map { .set($0, sample, life, durable: isDurable) }
-        + (life == .endless ? [] : [.set(key, sample, .endless, durable: isDurable)])
-        + (isDurable ? [.set(key, sample, life, durable: false)] : [])
-    case .setTagged(let key, let sample, let isDurable):
-      [.set(key, sample, .day, durable: isDurable)]
-    case .setFile(let key, let count, let isDurable):
-      [.set(key, .bytes(count), .endless, durable: isDurable)]
-    case .renew(let key): key.simpler.map { .renew($0) }
-    case .setNoValue(let key): key.simpler.map { .setNoValue($0) }
-    case .chunks(let key): [.size(key)]
-    case .path(let key): [.size(key)]
-    case .get(let key, let kind): key.simpler.map { .get($0, as: kind) }
-    case .size(let key): key.simpler.map { .size($0) }
-    case .contains(let key): key.simpler.map { .contains($0) }
-    case .entry(let key): key.simpler.map { .entry($0) }
-    case .remove(let key): key.simpler.map { .remove($0) }
-    case .removeAll, .removeExpired, .totalSize, .keys: []
-    }
-  }
-
   /// Another process has no calls that only `fetch` makes.
   static func isAvailableToPeer(_ call: Call) -> Bool {
     switch call {
@@ -163,40 +139,40 @@ extension CacheModel {
     let answer = "done"
     switch call {
     case .set(let key, let sample, let life, _):
-      next.entries[key] = life.lasts ? CachedSample(sample: sample, life: life) : nil
+      next.state.entries[key] = life.lasts ? CachedSample(sample: sample, life: life) : nil
     case .setTagged(let key, let sample, _):
-      next.entries[key] = CachedSample(sample: sample, life: .day, isKept: true)
+      next.state.entries[key] = CachedSample(sample: sample, life: .day, isKept: true)
     case .setFile(let key, let count, _):
-      next.entries[key] = CachedSample(sample: .bytes(count), life: .endless)
+      next.state.entries[key] = CachedSample(sample: .bytes(count), life: .endless)
     case .renew(let key):
-      guard let entry = entries[key], entry.life != .endless else { break }
+      guard let entry = state.entries[key], entry.life != .endless else { break }
       // It looks as if a day and a half had passed. Kept again, because it is not known whether a
       // killed call has renewed the entry.
-      next.entries[key] =
+      next.state.entries[key] =
         entry.isKept ? CachedSample(sample: entry.sample, life: .day, isKept: true) : nil
     case .setNoValue(let key):
-      next.entries[key] = nil
-      next.mayHaveNoValue = true
+      next.state.entries[key] = nil
+      next.state.mayHaveNoValue = true
     case .get(let key, let kind):
       return reading(key, "nothing") { $0.sample.summary(as: kind) }
     case .size(let key), .chunks(let key):
-      return reading(key, "nothing") { "\($0.sample.byteCount > 0)" }
+      return reading(key, "nothing") { "\(![.text(0), .bytes(0)].contains($0.sample))" }
     case .path(let key): return reading(key, "nothing") { _ in "a path" }
     case .contains(let key): return reading(key, "false") { _ in "true" }
     case .entry(let key):
       return reading(key, "nothing") { $0.life == .endless ? "endless" : "ends" }
-    case .remove(let key): next.entries[key] = nil
+    case .remove(let key): next.state.entries[key] = nil
     case .removeAll:
-      next.entries = [:]
-      (next.isCounted, next.mayHaveNoValue) = (true, false)
-    case .removeExpired: next.isCounted = true
+      next.state.entries = [:]
+      (next.state.isCounted, next.state.mayHaveNoValue) = (true, false)
+    case .removeExpired: next.state.isCounted = true
     case .totalSize:
       // Interrupted calls are counted by the next sweep, and eviction may be running.
-      let isRight = Self.limit == nil && isCounted && !mayHaveNoValue
+      let isRight = Self.limit == nil && state.isCounted && !state.mayHaveNoValue
       return [ModelOutcome(isRight ? "right" : nil, self)]
     case .keys:
-      let keys = "\(entries.keys.sorted())"
-      return [ModelOutcome(Self.limit == nil && isCounted ? keys : nil, self)]
+      let keys = "\(state.entries.keys.sorted())"
+      return [ModelOutcome(Self.limit == nil && state.isCounted ? keys : nil, self)]
     }
     return [ModelOutcome(answer, next)]
   }
@@ -206,14 +182,14 @@ extension CacheModel {
     _ key: Int, _ nothing: String, _ answer: (CachedSample) -> String
   ) -> [ModelOutcome<Self>] {
     var without = self
-    without.entries[key] = nil
-    guard let entry = entries[key] else { return [ModelOutcome(nothing, self)] }
+    without.state.entries[key] = nil
+    guard let entry = state.entries[key] else { return [ModelOutcome(nothing, self)] }
     let present = ModelOutcome(answer(entry), self)
     return Self.limit == nil ? [present] : [present, ModelOutcome(nothing, without)]
   }
 
   var contents: [String: String] {
-    Dictionary(uniqueKeysWithValues: entries.map { ("\($0)", $1.sample.summary) })
+    Dictionary(uniqueKeysWithValues: state.entries.map { ("\($0)", $1.sample.summary) })
   }
 
   mutating func accept(_ found: [String: String]) -> Bool {
@@ -222,7 +198,7 @@ extension CacheModel {
   }
 
   private mutating func keepEntries(_ found: [String: String]) {
-    entries = entries.filter { found["\($0.key)"] != nil }
+    state.entries = state.entries.filter { found["\($0.key)"] != nil }
   }
 
   /// An entry that is being replaced may be missing. `removeAll` removes the entries of one
@@ -231,7 +207,7 @@ extension CacheModel {
     var without = self
     switch call {
     case .set(let key, _, _, _), .setTagged(let key, _, _), .setFile(let key, _, _):
-      without.entries[key] = nil
+      without.state.entries[key] = nil
     case .removeAll:
       // Other stores notice an interrupted removal after a few milliseconds.
       usleep(20_000)
@@ -241,7 +217,7 @@ extension CacheModel {
     return [without]
   }
 
-  mutating func crashed() { isCounted = false }
+  mutating func crashed() { state.isCounted = false }
 
   func audit(_ directory: TemporaryDirectory, _ store: CacheUnderTest) throws -> String? {
     if let limit = Self.limit { return try audit(store.store, limit) }
@@ -264,7 +240,7 @@ extension CacheModel {
     _ directory: TemporaryDirectory, _ store: CacheUnderTest
   ) throws -> String? {
     let root = directory.path + "/x"
-    guard isCounted, FileManager.default.fileExists(atPath: root) else { return nil }
+    guard state.isCounted, FileManager.default.fileExists(atPath: root) else { return nil }
     let total = try store.store.totalSize
     try waitUntil("the files take the \(total) bytes of totalSize") {
       if try Self.blocks(root) == total { return true }
@@ -319,7 +295,7 @@ extension EndlessCacheModel: SweptModel {
       }
     guard let named else { return [] }
     var without = self
-    without.entries[named] = nil
+    without.state.entries[named] = nil
     return [without]
   }
 
@@ -337,17 +313,6 @@ extension EndlessCacheModel: SweptModel {
     _ = try store.perform(.remove(0))
     let size = try store.perform(.totalSize)
     return size == "right" ? left : left + [size]
-  }
-}
-
-extension Sample {
-  /// The size of text and bytes; 1 for other types, which are never empty.
-  fileprivate var byteCount: Int {
-    switch self {
-    case .text, .marked, .pages: open { (($0 as? String) ?? "").utf8.count }
-    case .bytes(let number): number
-    default: 1
-    }
   }
 }
 

@@ -83,11 +83,7 @@ struct DamageSweep<Model: DamagedModel> {
     let directory = try TemporaryDirectory(isQuick: true)
     var state = Model()
     let store = try Model.open(directory)
-    for call in Model.filling {
-      let answer = store.answer(call)
-      let outcome = state.outcomes(of: call, by: .first).first { $0.matches(answer) }
-      state = try #require(outcome, "\(SourceText.of(call)) answered \(answer)").model
-    }
+    try state.make(Model.filling, on: store)
     let contents = try store.contents()
     let isRight = state.accept(contents)
     #expect(isRight, "\(contents)")

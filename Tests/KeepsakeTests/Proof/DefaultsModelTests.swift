@@ -92,23 +92,6 @@ extension SuiteModel {
     }
   }
 
-  static func simpler(_ call: Call) -> [Call] {
-    switch call {
-    case .set(let key, let sample):
-      sample.simpler.map { .set(key, $0) } + key.simpler.map { .set($0, sample) }
-    case .get(let key, let kind): key.simpler.map { .get($0, as: kind) }
-    case .contains(let key): key.simpler.map { .contains($0) }
-    case .remove(let key): key.simpler.map { .remove($0) }
-    case .update(let key): key.simpler.map { .update($0) }
-    case .race(let key, let number): [.update(key)] + key.simpler.map { .race($0, with: number) }
-    case .merge(let first, let second, let number):
-      [.set(first, .int(number)), .set(second, .int(number + 1))]
-    case .removeAll, .synchronize, .synchronizeInBackground, .compact, .importExport, .backUp,
-      .restore:
-      []
-    }
-  }
-
   /// A race needs a second store in the same process, and no public call compacts.
   static func isAvailableToPeer(_ call: Call) -> Bool {
     switch call {
@@ -320,15 +303,6 @@ extension Sample {
     }
   }
 
-  var simpler: [Sample] {
-    switch self {
-    case .int(1): []
-    case .text(let number) where number > 12: [.int(1), .text(number / 2)]
-    case .bytes(let number) where number > 0: [.int(1), .bytes(number / 2)]
-    default: [.int(1)]
-    }
-  }
-
   var kind: Kind {
     switch self {
     case .int: .int
@@ -364,9 +338,6 @@ extension Int {
     let isUsual = Int.random(in: 0..<3, using: &generator) > 0
     return .random(in: 0..<(isUsual ? 5 : ModelKeys.all.count), using: &generator)
   }
-
-  /// Keys to try in place of this one.
-  var simpler: [Int] { self == 0 ? [] : self == 1 ? [0] : [0, 1] }
 }
 
 extension OneAtATime {

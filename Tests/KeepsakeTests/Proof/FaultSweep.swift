@@ -128,9 +128,7 @@ struct FaultSweep<Model: SweptModel> {
         try Model.recover(directory, next)
         state.reopened(.first)
         state.wasPrepared()
-        let again = next.answer(sweep.call)
-        let outcome = state.outcomes(of: sweep.call, by: .first).first { $0.matches(again) }
-        state = try #require(outcome, "\(comment), again: \(again)").model
+        try state.accept(next.answer(sweep.call), to: sweep.call, "\(comment), again")
         let after = try Model.open(directory).contents()
         let isRightAgain = state.accept(after)
         #expect(isRightAgain, "\(comment), again: found \(after)")
@@ -146,19 +144,11 @@ struct FaultSweep<Model: SweptModel> {
     _ call: Call, beforeCall number: Int, in directory: TemporaryDirectory, _ state: inout Model,
     _ comment: Comment
   ) throws -> Bool {
-    let calls = Locked(0)
-    let plan = FaultPlan(decide: { _ in
-      calls.withLock { calls in
-        calls += 1
-        return calls > number ? .fail(EIO) : .proceed
-      }
-    })
     let store = try Model.open(directory)
     try Model.prepare(store)
-    let answer = FaultPlan.$current.withValue(plan) { store.answer(call) }
-    if calls.withLock({ $0 }) > number { return true }
-    let outcome = state.outcomes(of: call, by: .first).first { $0.matches(answer) }
-    state = try #require(outcome, "\(comment): \(answer)").model
+    var answer = ""
+    if killing(beforeCall: number, { answer = store.answer(call) }) { return true }
+    try state.accept(answer, to: call, comment)
     return false
   }
 
@@ -167,12 +157,7 @@ struct FaultSweep<Model: SweptModel> {
     let directory = try TemporaryDirectory(isQuick: true)
     var state = Model()
     let store = try Model.open(directory)
-    for call in sweep.start {
-      let answer = store.answer(call)
-      let outcomes = state.outcomes(of: call, by: .first)
-      let outcome = outcomes.first { $0.matches(answer) }
-      state = try #require(outcome, "\(SourceText.of(call)) answered \(answer)").model
-    }
+    try state.make(sweep.start, on: store)
     try sweep.alter(directory)
     state.reopened(.first)
     state.wasPrepared()
@@ -222,9 +207,7 @@ struct FaultSweep<Model: SweptModel> {
 
     // Both the store that failed and a new one work afterwards.
     let user = failed.number % 4 < 2 ? stage.store : next
-    let again = user.answer(call)
-    let outcome = state.outcomes(of: call, by: .first).first { $0.matches(again) }
-    state = try #require(outcome, "\(comment), again: \(again)").model
+    try state.accept(user.answer(call), to: call, "\(comment), again")
     let after = try Model.open(directory).contents()
     let wanted = state.contents
     let isRightAgain = state.accept(after)

@@ -23,6 +23,8 @@ struct FolderModel: StoreModel {
     ".hidden/é", String(repeating: "n", count: 255),
   ]
 
+  static var simpleTexts: [String] { Array(paths.prefix(4)) }
+
   static func open(_ directory: TemporaryDirectory, _ failures: Failures) -> FilesUnderTest {
     FilesUnderTest(
       directory: Folder(directory.file("files")), incoming: directory.file("incoming"))
@@ -47,24 +49,6 @@ struct FolderModel: StoreModel {
     case 97: return .totalSize
     case 98: return .list
     default: return .clear
-    }
-  }
-
-  static func simpler(_ call: Call) -> [Call] {
-    func others(_ path: String) -> [String] { Array(paths.prefix { $0 != path }.prefix(4)) }
-    switch call {
-    case .save(let path, let sample):
-      return (sample == .text(0) ? [] : [.save(path, .text(0))])
-        + others(path).map { .save($0, sample) }
-    case .saveNew(let path, let number): return others(path).map { .saveNew($0, number) }
-    case .saveChunks(let path, let number): return [.save(path, .text(number))]
-    case .adopt(let count, let path): return [.save(path, .bytes(count))]
-    case .move(let path, let target):
-      return others(path).map { .move($0, to: target) } + others(target).map { .move(path, to: $0) }
-    case .copy(let path, let target):
-      return others(path).map { .copy($0, to: target) } + others(target).map { .copy(path, to: $0) }
-    case .moveInto(let path, let other, let target): return [.move(path, to: other + "/" + target)]
-    default: return []
     }
   }
 

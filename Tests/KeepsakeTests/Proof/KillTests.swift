@@ -35,7 +35,9 @@ extension OneAtATime {
       var allowed: [Item: Set<SelfCheckingValue?>] = [:]
       var last = [Int](repeating: 0, count: writerCount)
       var (counted, possiblyCounted) = (0, 0)
-      func note(_ step: MixedStep, isDone: Bool) {
+      func note(_ number: Int, by writer: Int, isDone: Bool = true) {
+        let step = MixedStep(writer: writer, number: number)
+        if step.isCounted { if isDone { counted += 1 } else { possiblyCounted += 1 } }
         let item = Item(kind: step.kind, key: step.value.key)
         var after: Set<SelfCheckingValue?> = [step.isRemoval ? nil : step.value]
         // A killed writer may have left the old value.
@@ -69,14 +71,8 @@ extension OneAtATime {
           try #require(faults.isEmpty, "round \(round): \(faults)")
           // The kill may have cut off the last line; then its step is the uncertain one.
           let end = lines[writer].compactMap { Int($0) }.max() ?? last[writer]
-          for number in (last[writer]..<end).map({ $0 + 1 }) {
-            let step = MixedStep(writer: writer, number: number)
-            note(step, isDone: true)
-            if step.isCounted { counted += 1 }
-          }
-          let uncertain = MixedStep(writer: writer, number: end + 1)
-          note(uncertain, isDone: false)
-          if uncertain.isCounted { possiblyCounted += 1 }
+          for number in last[writer]..<end { note(number + 1, by: writer) }
+          note(end + 1, by: writer, isDone: false)
           last[writer] = end + 1
         }
         try check("round \(round)")
@@ -85,11 +81,7 @@ extension OneAtATime {
       let lines = other.finish().split(separator: "\n")
       try #require(lines.count == 1, "\(lines.prefix(3))")
       let end = try #require(lines.first.flatMap { Int($0) })
-      for number in 1...max(1, end) {
-        let step = MixedStep(writer: writerCount, number: number)
-        note(step, isDone: true)
-        if step.isCounted { counted += 1 }
-      }
+      for number in 1...max(1, end) { note(number, by: writerCount) }
       try check("the process that was not killed")
       let count = try directory.store().int(MixedStep.counter)
       #expect((counted...(counted + possiblyCounted)).contains(count), "\(count) of \(counted)")

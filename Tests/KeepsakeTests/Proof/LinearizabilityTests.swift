@@ -87,49 +87,11 @@ extension OneAtATime {
       }
     }
 
-    /// Something that happens in the middle of an operation: right before one of its system calls.
-    private struct Interruption {
-      /// Which one of the wanted calls it is, from 1 on.
-      private let number: Int
-      private let isWanted: @Sendable (SystemCallEvent) -> Bool
-      private let body: @Sendable () throws -> Void
-
-      init(
-        before number: Int = 1, _ isWanted: @escaping @Sendable (SystemCallEvent) -> Bool,
-        _ body: @escaping @Sendable () throws -> Void
-      ) {
-        (self.number, self.isWanted, self.body) = (number, isWanted, body)
-      }
-
-      func run(_ operation: () throws -> Void) throws {
-        let count = Locked(0)
-        let plan = FaultPlan(decide: { event in
-          let isNow =
-            isWanted(event)
-            && count.withLock { count in
-              count += 1
-              return count == number
-            }
-          if isNow {
-            FaultPlan.$current.withValue(nil) { #expect(throws: Never.self) { try body() } }
-          }
-          return .proceed
-        })
-        try FaultPlan.$current.withValue(plan, operation: operation)
-        #expect(count.withLock { $0 } >= number)
-      }
-    }
-
-    /// The publication of a word.
-    private static func publishesWord(_ event: SystemCallEvent) -> Bool { event.call == .publish }
-
     /// Reads, and runs `body` after the word is loaded and before the journal is looked at.
     private static func read(
       _ client: RegisterClient, _ history: History, _ body: @escaping @Sendable () throws -> Void
     ) throws {
-      let path = history.path
-      let interruption = Interruption({ $0.call == .stat && $0.path == path }, body)
-      try interruption.run { try client.read(0) }
+      try interrupt(before: .stat, at: history.path, body) { try client.read(0) }
     }
 
     /// Reads with stores that know the suite, and with new ones, while a set has written its record
@@ -139,10 +101,11 @@ extension OneAtATime {
       let (old, writer) = (history.client(), history.client())
       try writer.write(1, 0)
       try old.read(0)
-      let interruption = Interruption(Self.publishesWord) {
+      try interrupt(before: .publish) {
         for client in [history.client(), old, history.client()] { try client.read(0) }
+      } in: {
+        try writer.write(2, 0)
       }
-      try interruption.run { try writer.write(2, 0) }
       for client in [old, history.client()] { try client.read(0) }
       _ = try history.expectLinearizable()
     }
@@ -158,10 +121,11 @@ extension OneAtATime {
       try writer.write(2, 0)
       // The first word publishes the removal, and the second one the replacement.
       for number in 1...2 {
-        let interruption = Interruption(before: number, Self.publishesWord) {
+        try interrupt(before: .publish, number: number) {
           for client in [history.client(), old] { try client.read(0) }
+        } in: {
+          try writer.removeAll()
         }
-        try interruption.run { try writer.removeAll() }
         for client in [old, history.client()] { try client.read(0) }
         try writer.write(2, 0)
       }

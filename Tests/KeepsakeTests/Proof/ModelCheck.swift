@@ -22,7 +22,9 @@ protocol StoreModel: Sendable {
   static var name: String { get }
 
   static func randomCall(_ generator: inout SplitMix64) -> Store.Call
-  static func simpler(_ call: Store.Call) -> [Store.Call]
+
+  /// What may stand for a text in a call, the simplest first.
+  static var simpleTexts: [String] { get }
 
   /// Whether the other process can make the call.
   static func isAvailableToPeer(_ call: Store.Call) -> Bool
@@ -93,6 +95,48 @@ extension StoreModel {
     return false
   }
 
+  /// Takes the state after a call with that answer; throws if it is no correct one.
+  mutating func accept(
+    _ answer: String, to call: Store.Call, by user: StoreUser = .first, _ comment: Comment? = nil
+  ) throws {
+    let outcomes = outcomes(of: call, by: user)
+    guard let outcome = outcomes.first(where: { $0.matches(answer) }) else {
+      let expected = outcomes.map { $0.answer ?? "a success" }.joined(separator: " or ")
+      let place = comment.map { "\($0): " } ?? ""
+      throw Divergence(
+        description: "\(place)\(SourceText.of(call)) answered \(answer) instead of \(expected)")
+    }
+    self = outcome.model
+  }
+
+  /// Makes the calls, of which each must have a correct answer.
+  mutating func make(_ calls: [Store.Call], on store: Store) throws {
+    for call in calls { try accept(store.answer(call), to: call) }
+  }
+
+  /// The call with one of its numbers, flags and texts replaced by a simpler one.
+  static func simpler(_ call: Store.Call) -> [Store.Call] {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+    guard let data = try? encoder.encode(call) else { return [] }
+    let json = String(decoding: data, as: UTF8.self)
+    // The values; a colon does not precede the names of cases and labels.
+    return json.matches(of: #/:("[^"]*"|-?[0-9]+|true)/#).flatMap { match -> [Store.Call] in
+      let (old, end) = (match.1, match.1.endIndex)
+      var new = simpleTexts.map { "\"\($0)\"" }.prefix { $0 != old }
+      if old == "true" { new = ["false"] }
+      if let number = Int(old) {
+        new = Set([0, 1, number / 2]).filter { $0 < number }.sorted().map { "\($0)" }[...]
+      }
+      return new.compactMap { value in
+        let changed = json[..<old.startIndex] + value + json[end...]
+        // Not every text may stand for every other one.
+        return try? JSONDecoder().decode(Store.Call.self, from: Data(changed.utf8))
+      }
+    }
+  }
+
+  static var simpleTexts: [String] { [] }
   func partialStates(of call: Store.Call, found: [String: String]) -> [Self] { [] }
   mutating func wasInterrupted(_ call: Store.Call) {}
 
@@ -284,17 +328,8 @@ private struct ModelRun<Model: StoreModel> {
   }
 
   private mutating func make(_ call: Call, by user: StoreUser) throws {
-    try check(try answer(to: call, by: user), to: call, by: user)
-  }
-
-  private mutating func check(_ answer: String, to call: Call, by user: StoreUser) throws {
-    let outcomes = model.outcomes(of: call, by: user)
-    guard let outcome = outcomes.first(where: { $0.matches(answer) }) else {
-      let expected = outcomes.map { $0.answer ?? "a success" }.joined(separator: " or ")
-      throw Divergence(
-        description: "\(SourceText.of(call)) answered \(answer) instead of \(expected)")
-    }
-    model = outcome.model
+    let answer = try answer(to: call, by: user)
+    try model.accept(answer, to: call, by: user)
   }
 
   /// Compares the contents that a newly opened store reads.
@@ -304,19 +339,18 @@ private struct ModelRun<Model: StoreModel> {
     if let fault = try model.audit(directory, store) { throw Divergence(description: fault) }
   }
 
-  private mutating func compare(_ found: [String: String]) throws {
-    let expected = model
-    guard model.accept(found) else {
-      throw Divergence(description: "found \(found), expected \(expected.contents)")
-    }
-  }
-
-  private mutating func compare(_ found: [String: String], interrupting call: Call) throws {
-    let expected = model
-    guard model.accept(found, interrupting: call) else {
+  /// - Parameter call: A call that was interrupted.
+  private mutating func compare(
+    _ found: [String: String], interrupting call: Call? = nil
+  ) throws {
+    let expected = model.contents
+    if let call {
+      if model.accept(found, interrupting: call) { return }
       throw Divergence(
-        description:
-          "found \(found) after part of \(SourceText.of(call)), before it \(expected.contents)")
+        description: "found \(found) after part of \(SourceText.of(call)), before it \(expected)")
+    }
+    guard model.accept(found) else {
+      throw Divergence(description: "found \(found), expected \(expected)")
     }
   }
 
@@ -397,17 +431,13 @@ private struct ModelRun<Model: StoreModel> {
     lines += rest.map(String.init)
     for (call, line) in zip(calls, lines) {
       guard case .text(let text) = try Self.reply(line) else { throw PeerFailure(line: line) }
-      try check(text, to: call, by: .peer)
+      try model.accept(text, to: call, by: .peer)
     }
     self.peer = nil
     model.reopened(.peer)
     model.crashed()
     let store = try Model.open(directory)
-    if lines.count < calls.count {
-      try compare(store.contents(), interrupting: calls[lines.count])
-    } else {
-      try compare(store.contents())
-    }
+    try compare(store.contents(), interrupting: calls.dropFirst(lines.count).first)
     try Model.recover(directory, store)
   }
 
@@ -415,48 +445,22 @@ private struct ModelRun<Model: StoreModel> {
 
   private mutating func crash(_ call: Call, at number: Int) throws {
     let store = try store(of: .first)
-    let calls = Locked(0)
-    let plan = FaultPlan(decide: { _ in
-      calls.withLock { calls in
-        calls += 1
-        return calls > number ? .fail(EIO) : .proceed
-      }
-    })
-    let answer = FaultPlan.$current.withValue(plan) { store.answer(call) }
+    var answer = ""
+    let isKilled = killing(beforeCall: number) { answer = store.answer(call) }
     // Nobody hears the answer of a call that the end of the process interrupts.
-    let isDone = calls.withLock { $0 } <= number
-    if isDone { try check(answer, to: call, by: .first) }
+    if !isKilled { try model.accept(answer, to: call) }
     reopen(.first)
     model.crashed()
     let fresh = try Model.open(directory)
-    let found = try fresh.contents()
-    if isDone { try compare(found) } else { try compare(found, interrupting: call) }
+    try compare(fresh.contents(), interrupting: isKilled ? call : nil)
     try Model.recover(directory, fresh)
   }
 }
 
-/// Values as Swift source, so that a printed sequence can be pasted into a test.
+/// Calls and steps as Swift source, so that a printed sequence can be pasted into a test.
 enum SourceText {
-  static func of(_ value: Any) -> String {
-    if let text = value as? String { return text.debugDescription }
-    let mirror = Mirror(reflecting: value)
-    switch mirror.displayStyle {
-    case .enum:
-      guard let payload = mirror.children.first, let name = payload.label else {
-        return ".\(value)"
-      }
-      let arguments = Mirror(reflecting: payload.value)
-      let isTuple = arguments.displayStyle == .tuple
-      return ".\(name)(\(isTuple ? list(arguments) : of(payload.value)))"
-    case .collection: return "[\(list(mirror))]"
-    default: return "\(value)"
-    }
-  }
-
-  private static func list(_ mirror: Mirror) -> String {
-    mirror.children.map { child in
-      let label = child.label.flatMap { $0.hasPrefix(".") ? nil : $0 + ": " } ?? ""
-      return label + of(child.value)
-    }.joined(separator: ", ")
+  static func of(_ value: some Any) -> String {
+    // The names of the types precede each case but the first.
+    "." + "\(value)".replacing(#/(?:\w+\.)+(?=[a-z])/#, with: ".")
   }
 }

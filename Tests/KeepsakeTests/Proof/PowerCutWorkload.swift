@@ -109,12 +109,6 @@ extension PowerCutWorkload {
     }
   }
 
-  private static func contents<Model: StoreModel>(
-    _ model: Model.Type
-  ) -> @Sendable (Stage) throws -> [String: String] {
-    { stage in try stage.store(model).contents() }
-  }
-
   static let all = [settings, damagedSettings, secrets, caches, files]
 
   // MARK: Settings

@@ -39,14 +39,6 @@ struct VaultModel: StoreModel {
   static let name = "vault"
   private var vault = Vault()
   private var backup: Vault?
-  private var secrets: [Int: [Int: Secret]] {
-    get { vault.secrets }
-    set { vault.secrets = newValue }
-  }
-  private var protection: Protection {
-    get { vault.protection }
-    set { vault.protection = newValue }
-  }
   private var access: [StoreUser: Access] = [:]
   /// The users that called `lock` and have not called `unlock` since.
   private var locked: Set<StoreUser> = []
@@ -92,20 +84,6 @@ struct VaultModel: StoreModel {
     }
   }
 
-  static func simpler(_ call: Call) -> [Call] {
-    switch call {
-    case .set(let key, let service, let sample):
-      sample.simpler.map { .set(key, in: service, $0) }
-        + key.simpler.map { .set($0, in: service, sample) }
-        + service.simpler.map { .set(key, in: $0, sample) }
-    case .get(let key, let service, let kind): key.simpler.map { .get($0, in: service, as: kind) }
-    case .contains(let key, let service): key.simpler.map { .contains($0, in: service) }
-    case .remove(let key, let service): key.simpler.map { .remove($0, in: service) }
-    case .removeAll(let service): service.simpler.map { .removeAll(in: $0) }
-    default: []
-    }
-  }
-
   /// Deriving a key from a passphrase takes the peer half a second.
   static func isAvailableToPeer(_ call: Call) -> Bool {
     if case .protectWithPassphrase = call { false } else { true }
@@ -148,12 +126,11 @@ struct VaultModel: StoreModel {
     closed.access[user] = .closed
     let refusal = ModelOutcome("error: locked", closed)
     if locked.contains(user) { return [ModelOutcome("error: locked", self)] }
-    if case .passphrase = protection {
+    if case .passphrase = vault.protection {
       if access(user) == .closed {
         // A user that had the vault open still has the key for the names of files.
-        guard case .contains(let key, let service) = call, secrets[service]?[key] != nil else {
-          return [refusal]
-        }
+        guard case .contains(let key, let service) = call, vault.secrets[service]?[key] != nil
+        else { return [refusal] }
         return [refusal, ModelOutcome("true", self)]
       }
       // `contains` works with an old key, too.
@@ -167,39 +144,39 @@ struct VaultModel: StoreModel {
   private func access(_ user: StoreUser) -> Access { access[user] ?? .closed }
 
   private func isSure(_ user: StoreUser) -> Bool {
-    guard case .passphrase = protection else { return true }
+    guard case .passphrase = vault.protection else { return true }
     return access(user) != .unsure
   }
 
   private mutating func make(_ call: Call, by user: StoreUser) -> String {
     switch call {
     case .set(let key, let service, let sample):
-      let isPresence = secrets[service]?[key]?.isPresence ?? false
+      let isPresence = vault.secrets[service]?[key]?.isPresence ?? false
       set(Secret(sample: sample, isPresence: isPresence), key, service, by: user)
     case .setPresence(let key, let service, let sample):
       set(Secret(sample: sample, isPresence: true), key, service, by: user)
     case .add(let key, let service, let sample):
-      if secrets[service]?[key] != nil { return "false" }
+      if vault.secrets[service]?[key] != nil { return "false" }
       set(Secret(sample: sample), key, service, by: user)
       return "true"
     case .entry(let key, let service):
-      guard let secret = secrets[service]?[key] else { return "nothing" }
+      guard let secret = vault.secrets[service]?[key] else { return "nothing" }
       return "\(secret.isPresence ? SecureVault.Access.userPresence : .whenUnlocked)"
-    case .keys(let service): return "\((secrets[service] ?? [:]).keys.sorted())"
+    case .keys(let service): return "\((vault.secrets[service] ?? [:]).keys.sorted())"
     case .get(let key, let service, let kind):
-      return secrets[service]?[key]?.sample.summary(as: kind) ?? "nothing"
-    case .contains(let key, let service): return "\(secrets[service]?[key] != nil)"
-    case .remove(let key, let service): secrets[service]?[key] = nil
-    case .removeAll(let service): secrets[service] = nil
+      return vault.secrets[service]?[key]?.sample.summary(as: kind) ?? "nothing"
+    case .contains(let key, let service): return "\(vault.secrets[service]?[key] != nil)"
+    case .remove(let key, let service): vault.secrets[service]?[key] = nil
+    case .removeAll(let service): vault.secrets[service] = nil
     case .protectWithKeyFile: protect(.keyFile, by: user)
     case .protectWithPassphrase(let number): protect(.passphrase(number), by: user)
     case .addRecovery:
-      if protection == .none { protection = .keyFile }
-      if protection == .keyFile { access[user] = .open }
+      if vault.protection == .none { vault.protection = .keyFile }
+      if vault.protection == .keyFile { access[user] = .open }
       vault.recoveries += 1
     case .removeRecoveries: vault.recoveries = 0
     case .backUp:
-      if protection == .none { return "none" }
+      if vault.protection == .none { return "none" }
       backup = vault
     case .eraseVault:
       vault = Vault()
@@ -214,14 +191,14 @@ struct VaultModel: StoreModel {
   }
 
   private mutating func set(_ secret: Secret, _ key: Int, _ service: Int, by user: StoreUser) {
-    secrets[service, default: [:]][key] = secret
-    if protection == .none { protection = .keyFile }
-    if protection == .keyFile { access[user] = .open }
+    vault.secrets[service, default: [:]][key] = secret
+    if vault.protection == .none { vault.protection = .keyFile }
+    if vault.protection == .keyFile { access[user] = .open }
   }
 
   /// All other users have to unlock the vault again.
   private mutating func protect(_ protection: Protection, by user: StoreUser) {
-    self.protection = protection
+    vault.protection = protection
     vault.recoveries = 0
     access = [user: .open]
   }
@@ -230,20 +207,20 @@ struct VaultModel: StoreModel {
   /// right.
   private func isLocked(_ user: StoreUser) -> [ModelOutcome<Self>] {
     if locked.contains(user) { return [ModelOutcome("true", self)] }
-    guard case .passphrase = protection else { return [ModelOutcome("false", self)] }
+    guard case .passphrase = vault.protection else { return [ModelOutcome("false", self)] }
     if access(user) == .open { return [ModelOutcome("false", self)] }
     return [ModelOutcome("true", self), ModelOutcome("false", self)]
   }
 
   private func unlock(_ user: StoreUser) -> [ModelOutcome<Self>] {
-    if case .passphrase = protection { return [ModelOutcome("error: locked", self)] }
+    if case .passphrase = vault.protection { return [ModelOutcome("error: locked", self)] }
     var next = self
     next.locked.remove(user)
     return [ModelOutcome("done", next)]
   }
 
   private func unlock(_ user: StoreUser, with number: Int) -> [ModelOutcome<Self>] {
-    switch protection {
+    switch vault.protection {
     case .none: return [ModelOutcome("error: not found", self)]
     case .keyFile:
       // It may be a recovery code.
@@ -265,7 +242,7 @@ struct VaultModel: StoreModel {
 
   func canReadContents(_ user: StoreUser) -> Bool {
     guard !locked.contains(user) else { return false }
-    guard case .passphrase = protection else { return true }
+    guard case .passphrase = vault.protection else { return true }
     return access(user) == .open
   }
 
@@ -275,10 +252,10 @@ struct VaultModel: StoreModel {
 
   var contents: [String: String] {
     var contents: [String: String] = [:]
-    for (service, secrets) in secrets {
+    for (service, secrets) in vault.secrets {
       for (key, secret) in secrets { contents["\(service)/\(key)"] = secret.summary }
     }
-    switch protection {
+    switch vault.protection {
     case .none: return contents
     case .keyFile: contents[Fact.protection] = "key file"
     case .passphrase: contents[Fact.protection] = "passphrase"
@@ -291,7 +268,7 @@ struct VaultModel: StoreModel {
     var found = found
     // Only if the vault had to be opened.
     if let passphrase = found.removeValue(forKey: Fact.passphrase) {
-      guard case .passphrase(let number) = protection, passphrase == "\(number)" else {
+      guard case .passphrase(let number) = vault.protection, passphrase == "\(number)" else {
         return false
       }
     }
@@ -301,8 +278,8 @@ struct VaultModel: StoreModel {
   func partialStates(of call: Call, found: [String: String]) -> [Self] {
     func without(_ isRemovable: (_ service: Int) -> Bool) -> Self {
       var state = self
-      for (service, secrets) in secrets where isRemovable(service) {
-        state.secrets[service] = secrets.filter { found["\(service)/\($0.key)"] != nil }
+      for (service, secrets) in vault.secrets where isRemovable(service) {
+        state.vault.secrets[service] = secrets.filter { found["\(service)/\($0.key)"] != nil }
       }
       return state
     }
@@ -314,10 +291,10 @@ struct VaultModel: StoreModel {
     case .eraseVault: return [able, without { _ in true }]
     default: break
     }
-    if protection != .none { return [able] }
+    if vault.protection != .none { return [able] }
     // A new vault without the secret.
     var empty = self
-    empty.protection = .keyFile
+    empty.vault.protection = .keyFile
     return [able, empty]
   }
 

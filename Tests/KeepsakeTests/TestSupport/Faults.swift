@@ -100,20 +100,14 @@ func killing<R>(beforeCall number: Int, _ body: () -> R) -> Bool {
 }
 
 /// Runs `interruption` once, as another process would: just before the first such system call of
-/// `body` whose path has this suffix. There must be one.
+/// `body` whose path has this suffix, or the one with that number. There must be one.
 func interrupt(
-  before call: SystemCall, at suffix: String = "",
+  before call: SystemCall, number: Int = 1, at suffix: String = "",
   _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
 ) throws {
-  let isDone = Locked(false)
+  let count = Locked(0)
   let plan = FaultPlan(decide: { event in
-    let isFirst =
-      event.call == call && event.path.hasSuffix(suffix)
-      && isDone.withLock { isDone in
-        defer { isDone = true }
-        return !isDone
-      }
-    if isFirst {
+    if event.call == call, event.path.hasSuffix(suffix), count.increment() == number {
       FaultPlan.$current.withValue(nil) {
         #expect(throws: Never.self) { try interruption() }
       }
@@ -121,7 +115,7 @@ func interrupt(
     return .proceed
   })
   try FaultPlan.$current.withValue(plan, operation: body)
-  #expect(isDone.withLock { $0 })
+  #expect(count.withLock { $0 } >= number)
 }
 
 /// Runs `body` on a disk that accepts so many bytes of the first write, and no write after it.
