@@ -62,40 +62,6 @@ struct DiskTests {
     }
   }
 
-  @Test(arguments: MountedDisk.kinds)
-  func aFullDiskLosesNothing(kind: String) throws {
-    let disk = try MountedDisk(kind)
-    let directory = disk.directory
-    let app = App(directory)
-    try app.fill()
-    let filler = directory.file("filler").path
-    let file = try File(filler, .create)
-    for size in [1 << 20, 4_096] {
-      let chunk = [UInt8](repeating: 1, count: size)
-      while (try? file.writeAll(chunk)) != nil {}
-    }
-    let large = String(repeating: "x", count: 60_000)
-    var expected = Dictionary(uniqueKeysWithValues: App.items.map { ($0, $0.value) })
-    for item in App.items {
-      do throws(any Error) {
-        try app.set(large, for: item)
-        expected[item] = large
-      } catch {
-        #expect((error as? StorageError)?.code == .diskFull, "\(item): \(error)")
-      }
-    }
-    #expect(expected.values.contains { $0 != large })
-    for app in [app, App(directory)] {
-      for (item, value) in expected { #expect(try app.get(item) == value, "\(item)") }
-    }
-    try FileSystem.unlink(filler)
-    try #require(ftruncate(file.descriptor, 0) == 0)
-    for item in App.items {
-      try app.set(item.value, for: item)
-      #expect(try App(directory).get(item) == item.value, "\(item)")
-    }
-  }
-
   /// The word is stored through a mapping. The disk is full, and nothing of the files in memory.
   @Test(arguments: ["ext4", "xfs"])
   func wordsAreStoredOnAFullDisk(kind: String) async throws {

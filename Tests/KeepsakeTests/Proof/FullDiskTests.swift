@@ -12,78 +12,49 @@ extension OneAtATime {
       /// btrfs with files and their names in the same blocks, so that not even those are left.
       case btrfsMixed = "btrfs mixed"
 
-      /// The command that makes the file system in an image, and the size of the image in MiB.
-      fileprivate var format: (command: [String], size: Int)? {
-        switch self {
-        case .tmpfs: nil
-        case .ext4: (["mkfs.ext4", "-q", "-F"], 16)
-        case .xfs: (["mkfs.xfs", "-q"], 300)
-        case .btrfs: (["mkfs.btrfs", "-q"], 128)
-        case .btrfsMixed: (["mkfs.btrfs", "-q", "--mixed"], 32)
+      /// A mounted one; nil if the system does not let the test mount it.
+      func mount() -> MountedDisk? {
+        let (kind, size, options): (String, Int, [String]) =
+          switch self {
+          case .tmpfs: ("tmpfs", 2, [])
+          case .ext4: ("ext4", 16, [])
+          case .xfs: ("xfs", 300, [])
+          case .btrfs: ("btrfs", 128, [])
+          case .btrfsMixed: ("btrfs", 32, ["--mixed"])
+          }
+        return try? MountedDisk(kind, mebibytes: size, options: options)
+      }
+    }
+
+    /// Takes all space: first large pieces, then files that hardly need any.
+    private func fill(_ directory: TemporaryDirectory) throws {
+      try directory.makeDirectory("filler")
+      for shift in stride(from: 26, through: 12, by: -2) {
+        for number in 0..<12 {
+          let path = directory.file("filler/\(shift)-\(number)").path
+          guard let file = try? File(path, .create),
+            posix_fallocate(file.descriptor, 0, 1 << shift) == 0
+          else { break }
+        }
+      }
+      var failures = 0
+      for number in 0..<20_000 where failures < 20 {
+        let path = directory.file("filler/\(number)").path
+        do {
+          try File(path, .create).writeAll(Array(repeating: 1, count: 1_000))
+        } catch {
+          failures += 1
         }
       }
     }
 
-    /// A mounted file system; nil if the system does not let the test mount it.
-    private final class Mount {
-      let directory: TemporaryDirectory
-      private let image: TemporaryDirectory
-
-      init?(_ disk: Disk) async throws {
-        (directory, image) = (try TemporaryDirectory(), try TemporaryDirectory())
-        guard let (command, size) = disk.format else {
-          guard
-            try await Self.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", directory.path])
-          else { return nil }
-          return
-        }
-        let path = image.file("image").path
-        guard try await Self.run(["truncate", "-s", "\(size)M", path]),
-          try await Self.run(command + [path]),
-          try await Self.run(["mount", "-o", "loop", path, directory.path])
-        else { return nil }
-      }
-
-      static func run(_ arguments: [String]) async throws -> Bool {
-        try await Command.run(["/usr/bin/env"] + arguments).status == 0
-      }
-
-      /// Takes all space: first large pieces, then files that hardly need any.
-      func fill() async throws {
-        try FileManager.default.createDirectory(
-          at: directory.file("filler"), withIntermediateDirectories: true)
-        for size in ["64M", "16M", "4M", "1M", "256K", "64K", "16K", "4K"] {
-          for number in 0..<12 {
-            let path = directory.file("filler/\(size)-\(number)").path
-            if try await !Self.run(["fallocate", "-l", size, path]) { break }
-          }
-        }
-        var failures = 0
-        for number in 0..<20_000 where failures < 20 {
-          let path = directory.file("filler/\(number)").path
-          do {
-            try File(path, .create).writeAll(Array(repeating: 1, count: 1_000))
-          } catch {
-            failures += 1
-          }
-        }
-      }
-
-      /// Takes all space, as a program does that writes a log.
-      func fillWithLog() throws {
-        let log = try File(directory.file("log").path, .create)
-        for size in [1 << 20, 1 << 16, 1 << 12, 1 << 8] {
-          let bytes = [UInt8](repeating: 1, count: size)
-          while (try? log.writeAll(bytes)) != nil {}
-        }
-      }
-
-      deinit { umount2(directory.path, 2) }  // MNT_DETACH: stores may be open
+    private func run(_ arguments: [String]) async throws -> Bool {
+      try await Command.run(["/usr/bin/env"] + arguments).status == 0
     }
 
     @Test(arguments: Coverage.cases(Disk.allCases, every: Disk.allCases.count))
     func removalsWorkOnAFullDisk(disk: Disk) async throws {
-      guard let mount = try await Mount(disk) else {
+      guard let mount = disk.mount() else {
         print("proof: full disk: \(disk.rawValue) cannot be mounted here")
         return
       }
@@ -103,7 +74,7 @@ extension OneAtATime {
       for number in 0..<200 {
         try large.set(String(repeating: "v", count: 1_000), forKey: "k\(number)")
       }
-      try await mount.fill()
+      try fill(directory)
       var lines: [String] = []
       func check(_ name: String, _ body: () throws -> Bool) {
         do {
@@ -179,7 +150,7 @@ extension OneAtATime {
       }
       try FileManager.default.removeItem(at: directory.file("filler"))
       // btrfs reuses space after the next commit.
-      _ = try await Mount.run(["sync", "-f", directory.path])
+      _ = try await run(["sync", "-f", directory.path])
       check("small: set again") {
         try small.set("value", forKey: "k")
         return try openSettings("small").get("k") == "value"
@@ -194,13 +165,13 @@ extension OneAtATime {
 
     /// An idle process keeps the journal open that it has read, so that its blocks stay in use.
     @Test(arguments: Coverage.cases([Disk.tmpfs, .ext4, .btrfs], every: 3))
-    func removalsWorkBesideAnIdleProcess(disk: Disk) async throws {
-      guard let mount = try await Mount(disk) else { return }
+    func removalsWorkBesideAnIdleProcess(disk: Disk) throws {
+      guard let mount = disk.mount() else { return }
       let suite = Defaults.Suite("app", in: mount.directory.url)
       var store = mount.directory.store(suite)
       for number in 0..<50 { try store.set("value", forKey: "k\(number)") }
       let opened = try File(mount.directory.file("app.jsonl").path, .read)
-      try mount.fillWithLog()
+      _ = try mount.fill()
       while (try? store.set(1, forKey: "filler")) != nil {}
       for number in 0..<50 {
         try store.remove("k\(number)")
@@ -214,7 +185,7 @@ extension OneAtATime {
     }
 
     @Test func removeAllWorksInTheLowerLayerOfAnOverlay() async throws {
-      guard let upper = try await Mount(.tmpfs) else { return }
+      guard let upper = Disk.tmpfs.mount() else { return }
       let (lower, merged) = (try TemporaryDirectory(), try TemporaryDirectory())
       for number in 0..<20 { try lower.cache().set(number, forKey: "k\(number)") }
       for name in ["upper", "work"] {
@@ -222,7 +193,7 @@ extension OneAtATime {
       }
       let layers = "lowerdir=\(lower.path),upperdir=\(upper.directory.path)/upper"
       let options = layers + ",workdir=\(upper.directory.path)/work,redirect_dir=off"
-      guard try await Mount.run(["mount", "-t", "overlay", "-o", options, "none", merged.path])
+      guard try await run(["mount", "-t", "overlay", "-o", options, "none", merged.path])
       else { return }
       defer { umount2(merged.path, 2) }
       let (store, other) = (merged.cache(), merged.cache())
