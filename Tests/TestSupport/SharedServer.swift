@@ -21,30 +21,24 @@ private struct WeakClient: Sendable {
   weak let engine: ServerEngine?
 }
 
-/// What is wrong with a ``ServerEngine``.
-enum MirrorFlaw: CaseIterable {
-  case startsFull, showsSetsLate, keepsSets, showsUpdatesLate, keepsUpdates, showsImportsLate
-  case keepsImports, showsRemovalsLate, keepsRemovals, hidesTornBytes, emptiesLate, keepsRemoveAll
-  case swapsOrder, losesUpdates
+/// What is wrong with a ``ServerEngine``, by the rule that it breaks.
+enum MirrorFlaw: String, CaseIterable {
+  case startsFull = "a mirror of no values is empty"
+  case showsSetsLate = "a mirror shows a set when the call returns"
+  case keepsSets = "a mirror shows what another instance has set"
+  case showsUpdatesLate = "a mirror shows an update when the call returns"
+  case keepsUpdates = "a mirror shows what another instance has updated"
+  case showsImportsLate = "a mirror shows an import when the call returns"
+  case keepsImports = "a mirror shows what another instance has imported"
+  case showsRemovalsLate = "a mirror shows a removal when it returns"
+  case keepsRemovals = "a mirror shows what another instance removed"
+  case hidesTornBytes = "reading a key of a mirror whose bytes are not JSON fails"
+  case emptiesLate = "a mirror is empty when removeAll returns"
+  case keepsRemoveAll = "a mirror is empty after another instance's removeAll"
+  case swapsOrder = "a mirror shows changes in the order in which they were made"
+  case losesUpdates = "updates of two mirrors lose none"
 
-  var rule: String {
-    switch self {
-    case .startsFull: "a mirror of no values is empty"
-    case .showsSetsLate: "a mirror shows a set when the call returns"
-    case .keepsSets: "a mirror shows what another instance has set"
-    case .showsUpdatesLate: "a mirror shows an update when the call returns"
-    case .keepsUpdates: "a mirror shows what another instance has updated"
-    case .showsImportsLate: "a mirror shows an import when the call returns"
-    case .keepsImports: "a mirror shows what another instance has imported"
-    case .showsRemovalsLate: "a mirror shows a removal when it returns"
-    case .keepsRemovals: "a mirror shows what another instance removed"
-    case .hidesTornBytes: "reading a key of a mirror whose bytes are not JSON fails"
-    case .emptiesLate: "a mirror is empty when removeAll returns"
-    case .keepsRemoveAll: "a mirror is empty after another instance's removeAll"
-    case .swapsOrder: "a mirror shows changes in the order in which they were made"
-    case .losesUpdates: "updates of two mirrors lose none"
-    }
-  }
+  var rule: String { rawValue }
 
   /// The call whose changes the other engines do not hear of.
   var untoldCall: String? {

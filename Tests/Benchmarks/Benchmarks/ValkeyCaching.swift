@@ -119,25 +119,16 @@ struct ValkeyCaching {
 
   /// The time that hits take, without that of the connection.
   private static func fetch(from cache: DiskCache.Name, _ size: Int) throws -> Duration {
-    nonisolated(unsafe) var result: Result<Duration, any Error> = .success(.zero)
-    let semaphore = DispatchSemaphore(value: 0)
-    Task {
-      do {
-        _ = try await DiskCache.fetch("first", cache: cache) { Data() }
-        let start = ContinuousClock.now
-        for key in keys {
-          let value: Data = try await DiskCache.fetch(key, expiry: .hours(1), cache: cache) {
-            throw Failure("\(key) is missing")
-          }
-          guard value.count == size else { throw Failure("\(key) has another value") }
+    try blocking {
+      _ = try await DiskCache.fetch("first", cache: cache) { Data() }
+      let start = ContinuousClock.now
+      for key in keys {
+        let value: Data = try await DiskCache.fetch(key, expiry: .hours(1), cache: cache) {
+          throw Failure("\(key) is missing")
         }
-        result = .success(ContinuousClock.now - start)
-      } catch {
-        result = .failure(error)
+        guard value.count == size else { throw Failure("\(key) has another value") }
       }
-      semaphore.signal()
+      return ContinuousClock.now - start
     }
-    semaphore.wait()
-    return try result.get()
   }
 }

@@ -28,16 +28,6 @@ struct Snapshot: Sendable {
     }
   }
 
-  /// The files with matching names, and the directories that contain them.
-  func filtered(where isWanted: (String) -> Bool) -> Snapshot {
-    var result = self
-    result.files = files.filter { isWanted($0.name) }
-    result.directories = directories.filter { directory in
-      result.files.contains { $0.name.hasPrefix(directory.name + "/") }
-    }
-    return result
-  }
-
   func write(to directory: TemporaryDirectory) throws {
     for one in directories {
       // They are sorted, so that each parent is made before its children.
