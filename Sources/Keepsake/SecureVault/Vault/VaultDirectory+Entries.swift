@@ -146,7 +146,7 @@ extension VaultDirectory {
     let known = directories.withLock { known in
       known.durable[path.directoryName] == nil ? nil : known.vault
     }
-    if let known, known.isOpen { return known }
+    if let known, known.isOpen, try isDirectory(path.directoryName, in: known) { return known }
     let mode = try paths.prepareDirectory()
     guard let directory = try directory() else { return nil }
     do {
@@ -211,9 +211,13 @@ extension VaultDirectory {
   }
 
   /// - Throws: An error for a link or a mount, behind which nothing is written or removed.
-  private func isDirectory(_ name: String) throws(StorageError) -> Bool {
+  private func isDirectory(
+    _ name: String, in directory: DirectoryHandle? = nil
+  ) throws(StorageError) -> Bool {
     let path = paths.directory + "/" + name
-    guard let status = try FileSystem.status(path, followsLinks: false) else { return false }
+    let status = try FileSystem.status(
+      directory == nil ? path : name, in: directory, followsLinks: false)
+    guard let status else { return false }
     if status.isSymbolicLink { throw .linkInTheWay(path) }
     if status.isDirectory, status.isMountPoint { throw .mountInTheWay(path, "remove") }
     return status.isDirectory
