@@ -76,12 +76,12 @@ private func printFailingCalls(_ directory: URL) {
     secrets,
     [
       .set(0, in: 0, .text(8)), .set(0, in: 0, .text(9)), .set(1, in: 1, .bytes(100_000)),
-      .add(2, in: 0, .text(10)), .remove(2, in: 0), .rotateKeys, .addRecovery,
-      .protectWithPassphrase(0), .protectWithKeyFile, .forgetOldKeys, .backUp,
-      .set(0, in: 0, .text(11)), .restore,
+      .add(2, in: 0, .text(10)), .rotateKeys, .addRecovery, .protectWithPassphrase(0),
+      .protectWithKeyFile, .forgetOldKeys, .backUp, .set(0, in: 0, .text(11)), .restore,
     ])
   expect("0/0", .text(9), in: secrets)
-  attempt(secrets, [.set(0, in: 0, .text(12)), .removeAll(in: 1), .eraseVault])
+  expect("0/2", .text(10), in: secrets)
+  attempt(secrets, [.remove(2, in: 0), .set(0, in: 0, .text(12)), .removeAll(in: 1), .eraseVault])
 
   func settings(_ suite: Defaults.Suite) -> SettingsUnderTest {
     SettingsUnderTest(
@@ -109,9 +109,9 @@ private func printFailingCalls(_ directory: URL) {
     cache,
     [
       .remove(0), .set(0, .text(10), .endless, durable: false),
-      .setFile(1, 100_000, durable: false), .setFile(1, 300_000, durable: false),
+      .setFile(1, 100_000, durable: false), .setFile(1, 3_000_000, durable: false),
     ])
-  expect("1", .bytes(300_000), in: cache)
+  expect("1", .bytes(3_000_000), in: cache)
   cache.store.sizeLimit = 40_000
   attempt(cache, (0..<16).map { .set($0, .bytes(100), .endless, durable: false) })
   if !eventually({ (try? cache.store.totalSize) ?? .max <= 40_000 }) { printLine("not evicted") }
@@ -125,7 +125,7 @@ private func printFailingCalls(_ directory: URL) {
     [
       .save("a/a", .bytes(8)), .save("a/a", .bytes(9)), .copy("a/a", to: "b/a"),
       .copy("a", to: "c"), .move("a/a", to: "d/a"), .move("d", to: "e/d"),
-      .adopt(300_000, as: "g/source"), .saveChunks("h/chunks", 40), .delete("b"),
+      .adopt(3_000_000, as: "g/source"), .saveChunks("h/chunks", 40), .delete("b"),
     ])
   printingErrors { try files.directory.adopt(files.directory.url("e/d/a"), as: "f/a") }
   expect("f/a", .bytes(9), in: files)

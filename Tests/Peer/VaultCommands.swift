@@ -279,10 +279,12 @@ enum MemoryScan {
 
 /// Answers one request to a process whose memory is searched, or to its child.
 private func answerSealing(_ words: [String]) -> String {
-  let store = SecureVault.shared
   if words[0].hasPrefix("fork-") {
     return inChild { answerSealing([String(words[0].dropFirst(5))] + words.dropFirst()) }
   }
+  // Before the library is called in a child, which may make it drop what it had at the fork.
+  if words[0] == "scan" { return MemoryScan.run(Array(words[1...])) }
+  let store = SecureVault.shared
   do throws(StorageError) {
     switch words[0] {
     case "set": try store.set(words[2], forKey: words[1])
@@ -299,7 +301,6 @@ private func answerSealing(_ words: [String]) -> String {
     case "become":
       let id = UInt32(words[1]) ?? 0
       return setgid(id) == 0 && setuid(id) == 0 ? "ok" : "errno \(errno)"
-    case "scan": return MemoryScan.run(Array(words[1...]))
     default: return "unknown \(words[0])"
     }
     return "ok"

@@ -172,8 +172,10 @@ import Testing
       }
       try await Folder.caches.save(chunks: FolderNameTests.chunks([[1]]), as: "c")
       #expect(try Folder.caches.exists("c"))
-      try Folder.caches.clear()
-      #expect(try Folder.caches.list() == [])
+      for directory in [Folder.documents, .applicationSupport, .caches, .temporary] {
+        try directory.clear()
+        #expect(try directory.list() == [])
+      }
     }
     #expect(!paths.contains { FileManager.default.fileExists(atPath: $0) })
     // Outside the scope, a test run uses a directory that is removed at its end.

@@ -9,10 +9,16 @@ import Testing
   @Test(arguments: Document.all.filter { $0.name != "ComingFrom" })
   func everyLineOfASnippetIsInATest(document: Document) throws {
     let tests = try Code.tests.get()
+    let count = try document.text().matches(of: /(?m)^ *```swift/).count
+    #expect(try document.snippets().count == count)
     for snippet in try document.snippets() where !snippet.isManifest && !snippet.isPartOfManifest {
       let isInATest = tests.contains { snippet.missingLines(in: $0) == [] }
       #expect(isInATest, "\(snippet.lines)")
     }
+  }
+
+  @Test func theDocumentsHaveSnippets() throws {
+    #expect(try Document.all.count { try !$0.snippets().isEmpty } >= 15)
   }
 
   @Test func missingLinesAreFound() {

@@ -194,7 +194,7 @@ extension DefaultsModel: SweptModel {
       let path = directory.file(TemporaryDirectory.journal).path
       try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
     }
-    return try directory.temporaries()
+    return try directory.temporaries() + directory.names().filter { $0.contains(".damaged-") }
   }
 }
 

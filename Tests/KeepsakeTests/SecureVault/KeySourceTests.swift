@@ -194,6 +194,8 @@ import Testing
     #expect(try directory.secrets().get("k") == "v")
     try store.unlock()
     #expect(try store.get("k") == "v" && !store.isLocked)
+    expectFailure(.misuse) { _ = try store.protect(with: Self.passphrase("")) }
+    #expect(try store.protection == .keyFile)
   }
 
   @Test func erasesAVaultThatItCannotOpen() throws {

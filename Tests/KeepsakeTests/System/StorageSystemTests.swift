@@ -24,7 +24,7 @@ import Testing
     weak var scope: StorageScope?
     try await StorageSystem.withTemporary {
       Defaults.set(1, forKey: "k")
-      Defaults.synchronize()
+      #expect(Defaults.synchronize() && DiskCache.removeExpired())
       store = Defaults.shared
       scope = StorageScope.temporary
       #expect(store != nil && scope != nil)

@@ -20,8 +20,10 @@ import Testing
     let path = directory.path + "/first"
     let first = try FakeServer { connection, _ in connection.subscribe() }
     let names = Recorder<String>()
-    let second = try FakeServer { [firstPath = first.socketPath] connection, number in
+    let second = try FakeServer(greets: false) {
+      [firstPath = first.socketPath] connection, number in
       if number == 0 { symlink(firstPath, path) }
+      guard connection.greet() else { return }
       connection.subscribe { name in
         names.append(name)
         return true

@@ -44,6 +44,7 @@ import Testing
     #expect(lines == Array(repeating: first, count: 4))
     let length = try server.command("HLEN", "keepsake:{shop:@vault}:v")
     #expect(length == .integer(Int64(4 * count + 2)))
+    #expect(try server.runPeer(["get-secret", "p0 0"], as: "new") == ["0"])
   }
 
   @Test func whatTheServerMayLoseIsReported() throws {

@@ -88,4 +88,28 @@ import Testing
       remedy: "the user and the password")
     #expect(try server.server.command("KEYS", "*") == .array([]))
   }
+
+  /// A password that was changed on the server.
+  @Test func readsGoOnWhenTheLoginIsRefused() throws {
+    let server = try TestServer()
+    let client = TestClient(server) { $0.password = "swordfish" }
+    let administrator = server.link()
+    func setPassword(_ password: String) throws {
+      _ = try administrator.perform(Command("CONFIG", "SET", "requirepass", password))
+    }
+    try setPassword("swordfish")
+    client.setEventually("a", "1")
+    try setPassword("tuna")
+    for type in ["normal", "pubsub"] {
+      _ = try administrator.perform(Command("CLIENT", "KILL", "TYPE", type))
+    }
+    waitForFailure(.accessDenied) { try client.set("a", "2") }
+    #expect(try client.get("a") == "1")
+    try setPassword("swordfish")
+    client.setEventually("a", "3")
+    #expect(try client.get("a") == "3")
+    // An outage of more than a second is reported.
+    #expect(client.faults.allSatisfy { $0.code == .accessDenied })
+    #expect(!client.reports.all.contains { "\($0)".contains("swordfish") })
+  }
 }

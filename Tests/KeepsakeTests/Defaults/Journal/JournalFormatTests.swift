@@ -55,6 +55,7 @@ import Testing
 
   @Test func flippedByteLosesAtMostItsRecord() throws {
     let (lines, _) = try #require(Self.parse(Self.sample))
+    #expect(lines.count == 8)
     for position in Self.sample.indices {
       for mask: UInt8 in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF] {
         var bytes = Self.sample
@@ -85,6 +86,7 @@ import Testing
 
   @Test func truncationKeepsAllWholeRecords() throws {
     let (lines, _) = try #require(Self.parse(Self.sample))
+    #expect(lines.count == 8)
     for count in 0..<Self.sample.count {
       let bytes = Array(Self.sample.prefix(count))
       guard count >= JournalFormat.headerSize else {

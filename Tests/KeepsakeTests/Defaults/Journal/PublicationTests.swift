@@ -95,10 +95,10 @@ import Testing
       let directory = try TemporaryDirectory(isQuick: true)
       try directory.write(start + record.prefix(count), to: Self.journal)
       let failures = Failures()
-      let (reader, writer) = (directory.store(failures: failures), directory.store())
-      #expect(try reader.int("a") == 1 && directory.store().int("a") == 1)
-      try writer.set(3, forKey: "b")
-      for store in [reader, writer, directory.store()] {
+      let stores = (0..<3).map { _ in directory.store(failures: failures) }
+      #expect(try stores[0].int("a") == 1 && directory.store().int("a") == 1)
+      try stores[1].set(3, forKey: "b")
+      for store in stores {
         #expect(try store.int("a") == 1 && store.int("b") == 3, "\(count) bytes")
       }
       let bytes = try directory.bytes(of: Self.journal)

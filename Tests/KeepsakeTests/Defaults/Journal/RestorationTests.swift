@@ -271,6 +271,20 @@ import Testing
     try expectKept(["a"])
   }
 
+  /// As a backup of another machine that is copied over the open file.
+  @Test func aLongerFileWithAnotherIDIsNoticed() throws {
+    let other = try TemporaryDirectory()
+    let (store, foreign) = (directory.store(failures: failures), other.store())
+    try store.set(1, forKey: "a")
+    for number in 0..<20 { try foreign.set(number, forKey: "k\(number)") }
+    try append(other.bytes(of: Self.journal), at: 0)
+    try Self.later { try store.set(3, forKey: "b") }
+    for store in [store, directory.store()] {
+      #expect(try store.keys().count == 21 && store.int("k19") == 19 && store.int("b") == 3)
+    }
+    try expectKept(["a"])
+  }
+
   /// The restored file has the id of the old one, so words of the old one would fit it.
   @Test(arguments: Program.allCases, [false, true])
   func aRestoredFileIsWrittenAnew(by program: Program, isReadBefore: Bool) throws {

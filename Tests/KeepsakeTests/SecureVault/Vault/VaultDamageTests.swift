@@ -155,10 +155,23 @@ import Testing
     }
   }
 
-  /// For a link and a pipe, see `DamageTests`.
-  @Test func throwsWhenASecretsFileIsADirectory() throws {
+  @Test func throwsWhenASecretsFileIsNotAFile() throws {
     let path = try makeSecrets()
     let good = try Bytes.read(path)
+    let other = try directory.secretPath("l")
+    let untouched = try Bytes.read(other)
+
+    try FileSystem.unlink(path)
+    try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: other)
+    try expectDamage("a link to another secret", at: path)
+    try directory.secrets().set("new", forKey: "k")
+    #expect(try directory.secrets().get("k") == "new")
+    #expect(try Bytes.read(other) == untouched, "a set replaces the link and not its target")
+
+    try FileSystem.unlink(path)
+    try #require(mkfifo(path, 0o600) == 0)
+    failure("a pipe", codes: [.damaged, .system(ESPIPE)]) { try directory.secrets().get("k") }
+
     try FileSystem.unlink(path)
     try FileManager.default.createDirectory(
       atPath: path + "/inner", withIntermediateDirectories: true)

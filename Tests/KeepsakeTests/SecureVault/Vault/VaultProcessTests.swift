@@ -81,7 +81,8 @@ extension OneAtATime {
     }
 
     @Test func writersLoseNothingDuringConstantRotation() throws {
-      let (writerCount, count) = (4, Coverage.count(sample: 200, complete: 500))
+      let writerCount = Coverage.count(sample: 4, complete: 16)
+      let count = Coverage.count(sample: 200, complete: 500)
       let rotators = try (0..<2).map { _ in try Peer.start(directory, "vault-rotate") }
       for rotator in rotators { #expect(rotator.line() == "ready") }
       let writers = try (0..<writerCount).map {

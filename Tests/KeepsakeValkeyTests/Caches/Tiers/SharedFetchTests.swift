@@ -223,6 +223,31 @@ import Testing
     #expect(new == 2)
   }
 
+  @Test func oldEntryOfAnotherMachineIsRevalidated() async throws {
+    let start = WallClock.now
+    let tags = ["etag": "x"]
+    _ = try await cache.fetch("k", expiry: .hours(1)) { (_: DiskCache.CachedValue<Int>?) in
+      .value(1, tags: tags)
+    }
+    server.advance(by: 7_200)
+    try await WallClock.$fixed.withValue(start + 7_200 * WallClock.second) {
+      let value = try await other.fetch("k", expiry: .hours(1)) {
+        (old: DiskCache.CachedValue<Int>?) in
+        #expect(old?.value == 1 && old?.tags == tags)
+        return DiskCache.FetchResult<Int>.unchanged
+      }
+      #expect(value?.value == 1)
+      // It is fresh on both machines now.
+      for store in [cache, other] {
+        let fresh = try await store.fetch("k", expiry: .hours(1)) {
+          (_: DiskCache.CachedValue<Int>?) in .value(2)
+        }
+        #expect(fresh?.value == 1 && fresh?.tags == tags)
+        #expect(try store.entry("k")?.tags == tags)
+      }
+    }
+  }
+
   @Test func missingValueIsKnownElsewhere() async throws {
     for store in [cache, other, cache, other] {
       let value = try await store.fetch("k", expiry: .hours(1), nilExpiry: .hours(1)) {

@@ -44,6 +44,20 @@ import Testing
     #expect(counts.misses == 2 && counts.sharedMisses == 1)
   }
 
+  @Test func refusedMessagesAreReportedOnce() async throws {
+    _ = try other.get("k")
+    let refusal = StorageError(.accessDenied, operation: "connect", remedy: "Allow the channels.")
+    other.tiers?.tierIsLost(refusal)
+    try await eventually("it is reported") { there.failures.all.map(\.code) == [.accessDenied] }
+    other.tiers?.tierIsLost(refusal)
+    // Each read asks the server.
+    for value in 1...3 {
+      try cache.set(value, forKey: "k")
+      #expect(try other.model("k") == value)
+    }
+    #expect(there.failures.all.count == 1)
+  }
+
   /// A stale entry of this machine was compared with the server's.
   @Test func staleEntryIsAMissOfTheServer() throws {
     let start = WallClock.now
