@@ -81,7 +81,7 @@ import Testing
     // Another store of the same file, which does not count as inside the update.
     let rival = Defaults.suite(Defaults.Suite("standard", in: directory))
     try store.set(0, forKey: "k")
-    let journal = try File(try #require(store.fileURL).path(percentEncoded: false), .readWrite)
+    let journal = try File(try #require(try store.fileURL).path(percentEncoded: false), .readWrite)
     var runs = 0
     let result = try store.update("k", default: 0) { value in
       runs += 1
