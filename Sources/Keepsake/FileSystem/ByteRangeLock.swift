@@ -32,7 +32,7 @@ final class ByteRangeLock: Sendable {
       try Self.lock(file, bytes, wait)
       var exists = false
       // Closing the file would not release the lock if a child inherited the descriptor.
-      defer { if !exists { LockFile.unlock(file, bytes: bytes) } }
+      defer { if !exists { file.unlock(bytes: bytes) } }
       // If the file was deleted, other processes lock a new one.
       exists = try file.status().linkCount > 0
       if exists { return HeldLock(file: file, bytes: bytes, owner: self) }
@@ -40,7 +40,7 @@ final class ByteRangeLock: Sendable {
   }
 
   fileprivate func unlock(_ file: File, _ bytes: Range<UInt64>) {
-    LockFile.unlock(file, bytes: bytes)
+    file.unlock(bytes: bytes)
     idleFiles.withLock { if $0.count < Self.maximumIdleCount { $0.append(file) } }
   }
 
@@ -63,23 +63,23 @@ final class ByteRangeLock: Sendable {
     _ file: File, _ bytes: Range<UInt64>, _ wait: Wait
   ) throws(StorageError) {
     let isSingle = bytes.count == 1
-    if isSingle, try LockFile.tryLock(file, bytes: bytes) { return }
+    if isSingle, try file.tryLock(bytes: bytes) { return }
     // A turn ends before the timeout, because the thread may wait for a byte of a stopped process,
     // and the other bytes can still be locked.
     let longestTurn = wait.rest / 4
     if try locks(file, turn, within: longestTurn) {
-      defer { LockFile.unlock(file, bytes: turn) }
-      if !isSingle { return try LockFile.lock(file, bytes: bytes, wait) }
+      defer { file.unlock(bytes: turn) }
+      if !isSingle { return try file.lock(bytes: bytes, wait) }
       if try locks(file, bytes, within: longestTurn) { return }
     }
-    try LockFile.lock(file, bytes: bytes, wait)
+    try file.lock(bytes: bytes, wait)
   }
 
   private static func locks(
     _ file: File, _ bytes: Range<UInt64>, within timeout: Duration
   ) throws(StorageError) -> Bool {
     do throws(StorageError) {
-      try LockFile.lock(file, bytes: bytes, Wait(timeout: timeout))
+      try file.lock(bytes: bytes, Wait(timeout: timeout))
       return true
     } catch  where error.code == .timedOut {
       return false

@@ -37,9 +37,7 @@ final class DirectoryHandle: Sendable {
 
   /// Keeps other processes from locking the directory while it is open; false if another one does,
   /// or the file system has no such locks.
-  func lock() -> Bool {
-    (try? LockFile.tryLock(descriptor, path)) ?? false
-  }
+  func lock() -> Bool { (try? File.tryLock(descriptor, path)) ?? false }
 
   /// Notes which directory this is, because it stays open between calls.
   func keep() throws(StorageError) -> FileStatus {

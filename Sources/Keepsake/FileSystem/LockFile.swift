@@ -1,5 +1,3 @@
-internal import CKeepsake
-internal import KeepsakeLibc
 internal import Synchronization
 
 /// A file whose bytes processes lock, with words that they publish to each other.
@@ -48,8 +46,8 @@ final class LockFile: Sendable {
       return ready
     }
     // The process that locks the unfinished file writes the first words.
-    try Self.lock(file, Wait(timeout: timeout))
-    defer { Self.unlock(file) }
+    try file.lock(Wait(timeout: timeout))
+    defer { file.unlock() }
     if try LockFile(mapping: file, wordCount: wordCount)?.isLost ?? true {
       try file.setMode(mode)
       let words = try initial()
@@ -125,111 +123,20 @@ final class LockFile: Sendable {
     if storesWords { mapping.word(at: index * Self.wordSize).add(value) }
   }
 
-  // MARK: Locking the file
-
-  /// Takes the lock on a whole file, or throws after a time: a process that was stopped while
-  /// holding it must not hang all others.
-  static func lock(_ file: File, _ wait: Wait) throws(StorageError) {
-    try self.wait(file, wait) { Int(keepsake_lock(file.descriptor, true)) }
-  }
-
-  static func unlock(_ file: File) {
-    // Cannot fail on an open descriptor; closing it would release the lock too.
-    _ = keepsake_lock(file.descriptor, false)
-  }
-
-  /// Locks an open file or directory of any kind until it is closed; false if another descriptor
-  /// holds the lock.
-  static func tryLock(_ descriptor: Int32, _ path: String) throws(StorageError) -> Bool {
-    try attempt(path) { Int(keepsake_lock(descriptor, true)) }
-  }
-
   // MARK: Locking bytes
 
-  /// Takes the lock on some bytes, which is independent of the lock on the file.
+  /// Takes the lock on some bytes, and counts the thread as one that waits meanwhile.
   func lock(bytes: Range<UInt64>, _ wait: Wait) throws(StorageError) {
-    if try tryLock(bytes: bytes) { return }
+    if try file.tryLock(bytes: bytes) { return }
     waitingCount.add(1, ordering: .relaxed)
     defer { waitingCount.subtract(1, ordering: .relaxed) }
-    try Self.lock(file, bytes: bytes, wait)
+    try file.lock(bytes: bytes, wait)
   }
 
-  static func lock(_ file: File, bytes: Range<UInt64>, _ wait: Wait) throws(StorageError) {
-    do throws(StorageError) {
-      try lockInParts(file, bytes, wait)
-    } catch {
-      // Some parts may be locked.
-      unlock(file, bytes: bytes)
-      throw error
-    }
-  }
-
-  /// Takes the lock on all bytes at once if it can, and otherwise on one half after the other:
-  /// while many others lock single bytes, there may never be a moment when all are free.
-  ///
-  /// Each caller takes the bytes in ascending order, so no two wait for each other.
-  private static func lockInParts(
-    _ file: File, _ bytes: Range<UInt64>, _ wait: Wait
-  ) throws(StorageError) {
-    let count = bytes.upperBound - bytes.lowerBound
-    guard count > 1, wait.timeout > .zero else {
-      return try self.wait(file, wait) { setLock(file, bytes, isExclusive: true) }
-    }
-    if try tryLock(file, bytes: bytes) { return }
-    let middle = bytes.lowerBound + count / 2
-    for half in [bytes.lowerBound..<middle, middle..<bytes.upperBound] {
-      try lockInParts(file, half, wait)
-    }
-  }
-
-  /// Takes the lock on some bytes; false if it is held elsewhere.
-  func tryLock(bytes: Range<UInt64>) throws(StorageError) -> Bool {
-    try Self.tryLock(file, bytes: bytes)
-  }
-
-  static func tryLock(
-    _ file: File, bytes: Range<UInt64>
-  ) throws(StorageError) -> Bool {
-    try attempt(file.path) { setLock(file, bytes, isExclusive: true) }
-  }
-
-  func unlock(bytes: Range<UInt64>) { Self.unlock(file, bytes: bytes) }
-
-  static func unlock(_ file: File, bytes: Range<UInt64>) {
-    _ = setLock(file, bytes, isExclusive: false)
-  }
-
-  private static func setLock(_ file: File, _ bytes: Range<UInt64>, isExclusive: Bool) -> Int {
-    let count = bytes.upperBound - bytes.lowerBound
-    return Int(keepsake_lock_bytes(file.descriptor, bytes.lowerBound, count, isExclusive))
-  }
-
-  // MARK: Waiting
+  func unlock(bytes: Range<UInt64>) { file.unlock(bytes: bytes) }
 
   /// Whether a thread of this process waits for a lock that is held elsewhere.
   var isAwaited: Bool { waitingCount.load(ordering: .relaxed) > 0 }
-
-  private static func wait(
-    _ file: File, _ wait: Wait, _ call: () -> Int
-  ) throws(StorageError) {
-    if try attempt(file.path, call) { return }
-    // The lock is usually held for microseconds: retry quickly at first, then back off.
-    var pause: UInt32 = 10
-    while wait.rest > .zero {
-      if pause < 40 { sched_yield() } else { usleep(pause) }
-      if try attempt(file.path, call) { return }
-      pause = min(pause * 2, 2_000)
-    }
-    throw timeoutError(file.path, wait.timeout)
-  }
-
-  static func timeoutError(_ path: String, _ timeout: Duration) -> StorageError {
-    StorageError(
-      .timedOut, operation: "lock", path: path,
-      reason: "another process held the lock for more than \(timeout)",
-      remedy: "Resume or end a stopped process that has this file open (fuser shows it), or try "
-        + "again.")
-  }
 
   /// The error of a call that waited too long for another thread of this process, which may itself
   /// be waiting for a process that holds the lock.
@@ -241,18 +148,9 @@ final class LockFile: Sendable {
   static func threadTimeoutError(
     _ timeout: Duration, path: String, lockFile: LockFile?, remedy: String
   ) -> StorageError {
-    if let lockFile, lockFile.isAwaited { return timeoutError(lockFile.file.path, timeout) }
+    if let lockFile, lockFile.isAwaited { return File.lockTimeout(lockFile.file.path, timeout) }
     return StorageError(
       .timedOut, operation: "lock", path: path,
       reason: "another thread was writing for more than \(timeout)", remedy: remedy)
-  }
-
-  private static func attempt(
-    _ path: @autoclosure () -> String, _ call: () -> Int
-  ) throws(StorageError) -> Bool {
-    let result = systemCall(.lock, path(), call)
-    if result.errorCode == EAGAIN || result.errorCode == EACCES { return false }
-    try result.get(.lock, path())
-    return true
   }
 }

@@ -51,7 +51,7 @@ enum AbandonedFiles {
   static func markInUse(_ descriptor: Int32, _ path: String) {
     // Cannot fail because the lock is held: the file is new. If the file system has no locks,
     // sweeps cannot take one either.
-    _ = try? LockFile.tryLock(descriptor, path)
+    _ = try? File.tryLock(descriptor, path)
   }
 
   private static let hour = 3_600 * WallClock.second
@@ -95,11 +95,11 @@ enum AbandonedFiles {
     switch status.kind {
     case .file:
       let file = try File(name, in: directory, .readWrite)
-      if try LockFile.tryLock(file.descriptor, file.path) { try entry.unlink() }
+      if try file.tryLock() { try entry.unlink() }
     case .directory:
       let path = ConfinedPath(base: directory.path).appending(name)
       let copy = try DirectoryHandle(path)
-      if try LockFile.tryLock(copy.descriptor, copy.path) { try path.removeTree() }
+      if copy.lock() { try path.removeTree() }
     case .symbolicLink, .other: try entry.unlink()
     }
   }

@@ -85,8 +85,8 @@ import Testing
     var runs = 0
     let result = try store.update("k", default: 0) { value in
       runs += 1
-      let isLocked = try !LockFile.tryLock(journal.descriptor, journal.path)
-      if !isLocked { LockFile.unlock(journal) }
+      let isLocked = try !journal.tryLock()
+      if !isLocked { journal.unlock() }
       #expect(isLocked == (runs == 9))
       if runs <= 8 { try rival.set(runs * 100, forKey: "k") }
       value += 1

@@ -122,12 +122,12 @@ import Testing
     let path = directory.file(".l").path
     let a = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1), wordCount: 1) { [1] }
     let b = try LockFile.createOrOpen(path, mode: 0o600, timeout: .seconds(1), wordCount: 1) { [1] }
-    try LockFile.lock(a.file, Wait(timeout: .seconds(1)))
+    try a.file.lock(Wait(timeout: .seconds(1)))
     #expect(throws: StorageError.self) {
-      try LockFile.lock(b.file, Wait(timeout: .milliseconds(20)))
+      try b.file.lock(Wait(timeout: .milliseconds(20)))
     }
-    LockFile.unlock(a.file)
-    try LockFile.lock(b.file, Wait(timeout: .seconds(1)))
+    a.file.unlock()
+    try b.file.lock(Wait(timeout: .seconds(1)))
     #expect(a.word() == 1 && b.word() == 1)
     try b.publish(7, at: 0)
     #expect(a.word() == 7)

@@ -163,12 +163,12 @@ extension OneAtATime {
         try writer.write(3, 0)
         try writer.stores.settings.store.journal.compact()
         let stopped = try history.openJournal()
-        #expect(try stopped.tryLock())
+        #expect(try stopped.file.tryLock())
         lock.withLock { $0 = stopped }
         try history.append(4)
       }
       for client in [history.client(), reader, history.client()] { try client.read(0) }
-      lock.withLock { $0?.unlock() }
+      lock.withLock { $0?.file.unlock() }
       for client in [history.client(), reader, history.client()] { try client.read(0) }
       _ = try history.expectLinearizable()
     }

@@ -82,9 +82,9 @@ extension Journal {
         // A child that was forked in the meantime must not release the lock, which is its parent's.
         defer {
           if generation == ForkGuard.generation {
-            handle?.unlock()
+            handle?.file.unlock()
             // The body may have replaced the journal.
-            if let current = writer.handle, current !== handle { current.unlock() }
+            if let current = writer.handle, current !== handle { current.file.unlock() }
           }
         }
         if try body(&writer, &deferred) { return }
@@ -99,7 +99,7 @@ extension Journal {
   private func threadTimeout(_ timeout: Duration) -> StorageError {
     if isWaitingForOtherProgram.load(ordering: .relaxed) { return replacementTimeout(timeout) }
     if isWaitingForLock.load(ordering: .relaxed) {
-      return LockFile.timeoutError(location.path, timeout)
+      return File.lockTimeout(location.path, timeout)
     }
     return StorageError(
       .timedOut, operation: "lock", path: location.path,
@@ -126,7 +126,7 @@ extension Journal {
     _ writer: inout Writer, _ wait: Wait, _ deferred: inout DeferredWork
   ) throws(StorageError) -> JournalHandle? {
     if let handle = writer.handle, let word = writer.word, handle.file.isOpen,
-      try handle.tryLock()
+      try handle.file.tryLock()
     {
       do throws(StorageError) {
         let status = try FileSystem.status(location.path)
@@ -134,10 +134,10 @@ extension Journal {
         if isSameFile, status?.size == writer.end, handle.word == word { return handle }
         if !isSameFile { try leave(handle) }
       } catch {
-        handle.unlock()
+        handle.file.unlock()
         throw error
       }
-      handle.unlock()
+      handle.file.unlock()
     }
     return try takeLockSlowly(&writer, wait, &deferred)
   }
@@ -166,9 +166,9 @@ extension Journal {
       var isKept = false
       defer {
         if !isKept {
-          handle.unlock()
+          handle.file.unlock()
           // A repair may have replaced the journal before it failed.
-          if let current = writer.handle, current !== handle { current.unlock() }
+          if let current = writer.handle, current !== handle { current.file.unlock() }
         }
       }
       let validity = try loaded.withLock { file throws(StorageError) in
@@ -180,7 +180,7 @@ extension Journal {
         try leave(handle)
         writer.forget()
       case .unsettled:
-        handle.unlock()
+        handle.file.unlock()
         try waitForOtherProgram(wait)
       case .current:
         if handle.isLost, try handle.file.status().size != handle.status.size {
@@ -223,10 +223,10 @@ extension Journal {
   }
 
   private func lock(_ handle: JournalHandle, _ wait: Wait) throws(StorageError) {
-    if try handle.tryLock() { return }
+    if try handle.file.tryLock() { return }
     isWaitingForLock.store(true, ordering: .relaxed)
     defer { isWaitingForLock.store(false, ordering: .relaxed) }
-    try LockFile.lock(handle.file, wait)
+    try handle.file.lock(wait)
   }
 
   /// Makes the file ready to be appended to: cuts off what a killed writer has left, and repairs

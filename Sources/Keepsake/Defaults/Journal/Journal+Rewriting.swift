@@ -102,7 +102,7 @@ extension Journal {
     guard let old = writer.handle else { return }
     // Everything that can fail precedes the exchange.
     var new = try JournalHandle(temporary.file.duplicate(as: location.path))
-    _ = try new.tryLock()
+    _ = try new.file.tryLock()
     let target = try location.target()
     let status = try old.file.status()
     try temporary.file.takePermissions(of: status, at: target)

@@ -102,8 +102,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   private func isUnlocked(_ handle: JournalHandle) throws(StorageError) -> Bool {
     // Not while a thread of this process may hold the lock through the same descriptor.
     try writer.withLockIfAvailable { _ throws(StorageError) in
-      guard handle.file.isOpen, try handle.tryLock() else { return false }
-      handle.unlock()
+      guard handle.file.isOpen, try handle.file.tryLock() else { return false }
+      handle.file.unlock()
       return true
     } ?? false
   }

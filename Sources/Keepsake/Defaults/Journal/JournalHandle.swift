@@ -97,11 +97,4 @@ final class JournalHandle: Sendable {
       return try file.reserve(from: start, to: reserved) ? reserved : .max
     }
   }
-
-  // MARK: The lock
-
-  /// Takes the lock; false if it is held elsewhere.
-  func tryLock() throws(StorageError) -> Bool { try LockFile.tryLock(file.descriptor, file.path) }
-
-  func unlock() { LockFile.unlock(file) }
 }

@@ -220,7 +220,7 @@ final class OpenCache: Sendable {
     if let answer = hasEnded[token] { return answer }
     try ledger.file.requireOpen()
     let byte = CacheLedger.Byte.process(token)
-    let isFree = try ledger.file.tryLock(bytes: byte)
+    let isFree = try ledger.file.file.tryLock(bytes: byte)
     if isFree { ledger.file.unlock(bytes: byte) }
     hasEnded[token] = isFree
     return isFree

@@ -142,13 +142,13 @@ extension OneAtATime {
     @Test func throwsWhenTheLockIsHeldForLongerThanTheTimeout() throws {
       try directory.store().set(1, forKey: "a")
       let holder = try File(directory.file(TemporaryDirectory.journal).path, .read)
-      #expect(try LockFile.tryLock(holder.descriptor, holder.path))
+      #expect(try holder.tryLock())
       let journal = directory.journal()
       let error = expectFailure(.timedOut) { try journal.set(.int(2), forKey: "a") }
       #expect(error?.path == holder.path)
       // Reads take no lock.
       #expect(try journal.value(forKey: "a") == .int(1))
-      LockFile.unlock(holder)
+      holder.unlock()
       try journal.set(.int(2), forKey: "a")
       #expect(try journal.value(forKey: "a") == .int(2))
     }
