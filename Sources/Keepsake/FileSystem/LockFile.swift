@@ -83,7 +83,7 @@ final class LockFile: Sendable {
     return !current.isSameFile(as: status) || current.size < status.size
   }
 
-  /// Throws if the descriptor may be that of another file: see ``DescriptorIdentity``.
+  /// Throws if the descriptor may be that of another file. Asked before the lock of a writer.
   func requireOpen() throws(StorageError) {
     if !file.isOpen { throw StorageError.closed("lock", file.path) }
   }
@@ -110,7 +110,6 @@ final class LockFile: Sendable {
   }
 
   func publish(_ word: UInt64, at index: Int) throws(StorageError) {
-    try requireOpen()
     try withUnsafeBytes(of: word) { bytes throws(StorageError) in
       try file.overwrite(bytes.bytes, at: index * Self.wordSize, as: .publish)
     }
