@@ -179,7 +179,7 @@ final class SharedVault: VaultStorage {
     _ path: EntryPath, for purpose: EntryPurpose
   ) throws(StorageError) -> StoredEntry? {
     switch purpose {
-    case .reading, .replacing: try mirror.bytes(forKey: path.subpath).map(StoredEntry.bytes)
+    case .reading: try mirror.bytes(forKey: path.subpath).map(StoredEntry.bytes)
     case .changingKeys:
       try Self.bytes(mirror.storedData(forKey: path.subpath)).map(StoredEntry.bytes)
     }

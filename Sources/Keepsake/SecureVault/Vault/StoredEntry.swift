@@ -49,10 +49,8 @@ package enum StoredEntry {
 
 /// What an entry is opened for.
 package enum EntryPurpose {
-  /// To return it, or a part of it.
+  /// To return it or a part of it, or to store another one in its place.
   case reading
-  /// To store another one in its place.
-  case replacing
   /// To change or count the keys in use. The entry is the one that is stored now: one that has not
   /// arrived on this machine counts.
   case changingKeys

@@ -9,15 +9,8 @@ extension VaultDirectory {
     try FileSystem.status(path.path) != nil
   }
 
-  func openEntry(
-    _ path: EntryPath, for purpose: EntryPurpose
-  ) throws(StorageError) -> StoredEntry? {
-    if case .replacing = purpose, let directory = directories.withLock({ $0.vault }),
-      directory.isOpen
-    {
-      return try File.openIfPresent(path.subpath, in: directory).map { .file($0) }
-    }
-    return try File.openIfPresent(path.path).map { .file($0) }
+  func openEntry(_ path: EntryPath, for _: EntryPurpose) throws(StorageError) -> StoredEntry? {
+    try File.openIfPresent(path.path).map { .file($0) }
   }
 
   // MARK: Writing

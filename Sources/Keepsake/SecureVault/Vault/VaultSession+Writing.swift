@@ -27,7 +27,7 @@ extension VaultSession {
     var isPresenceRequired = secret.access == .userPresence
     // Opens the old names and seals the new ones: setting it up takes longer than both.
     var cipher: XAES?
-    let replaced = try storage.openEntry(path, for: .replacing)
+    let replaced = try storage.openEntry(path, for: .reading)
     if let replaced, var old = try openToReplace(replaced, at: path), let oldNames = old.names {
       names.created = oldNames.created
       if secret.access == nil { isPresenceRequired = old.header.isPresenceRequired }
