@@ -285,12 +285,12 @@ extension SecureVault.Store {
   public func set<T: Codable>(
     _ value: T?, forKey key: String, access: SecureVault.Access? = nil
   ) throws(StorageError) {
-    let stored = try perform("set", key) { () throws(StorageError) -> StoredValue? in
-      guard let value else { return nil }
-      return try Codec.encode(value)
+    let isStored = try perform("set", key) { () throws(StorageError) in
+      guard let value, let stored = try Codec.encode(value) else { return false }
+      _ = try write(stored, forKey: key, access)
+      return true
     }
-    guard let stored else { return try remove(key) }
-    _ = try write(stored, forKey: key, access, "set")
+    if !isStored { try remove(key) }
   }
 
   /// Stores a secret unless there is one under this key already.
@@ -309,9 +309,10 @@ extension SecureVault.Store {
   public func add<T: Codable>(
     _ value: T, forKey key: String, access: SecureVault.Access = .whenUnlocked
   ) throws(StorageError) -> Bool {
-    let stored = try perform("add", key) { () throws(StorageError) in try Codec.encode(value) }
-    guard let stored else { return false }
-    return try write(stored, forKey: key, access, "add", replaces: false)
+    try perform("add", key) { () throws(StorageError) in
+      guard let stored = try Codec.encode(value) else { return false }
+      return try write(stored, forKey: key, access, replaces: false)
+    }
   }
 
   /// Removes a secret: the overload for a literal `nil`.
@@ -335,16 +336,13 @@ extension SecureVault.Store {
 
   @usableFromInline
   func write(
-    _ value: StoredValue, forKey key: String, _ access: SecureVault.Access?, _ operation: String,
-    replaces: Bool = true
+    _ value: StoredValue, forKey key: String, _ access: SecureVault.Access?, replaces: Bool = true
   ) throws(StorageError) -> Bool {
-    try perform(operation, key) { () throws(StorageError) in
-      try value.withPayload { kind, bytes throws(StorageError) in
-        try vault.write(
-          NewSecret(
-            kind: kind, value: bytes, service: service.name, key: key, access: access,
-            replaces: replaces))
-      }
+    try value.withPayload { kind, bytes throws(StorageError) in
+      try vault.write(
+        NewSecret(
+          kind: kind, value: bytes, service: service.name, key: key, access: access,
+          replaces: replaces))
     }
   }
 
