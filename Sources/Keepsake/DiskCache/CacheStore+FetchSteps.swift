@@ -214,7 +214,7 @@ extension DiskCache.Store {
       }
       await store(key, call) { store, hook throws(StorageError) in
         guard let stored else { return try store.engine.remove(key, by: production, hook: hook) }
-        try EntryDetails.check(tags, path: store.directoryPath)
+        try EntryDetails.check(tags: tags, path: store.directoryPath)
         try store.write(
           stored, forKey: key, expiry, EntryDetails(kept: policy.kept, tags: tags),
           durable: false, by: production, hook: hook)
@@ -358,7 +358,7 @@ extension DiskCache.Store {
     _ entry: CachedEntry, _ key: String, _ expiry: DiskCache.Expiry, kept: Int64,
     tags: [String: String], by production: SharedProduction?, hook: CommitHook
   ) throws(StorageError) {
-    try EntryDetails.check(tags, path: directoryPath)
+    try EntryDetails.check(tags: tags, path: directoryPath)
     let details = EntryDetails(kept: kept, tags: tags)
     guard let options = WriteOptions(expiry, details, isDurable: false, by: production) else {
       return try engine.remove(key, by: production, hook: hook)

@@ -321,7 +321,7 @@ extension DiskCache.Store {
   ) throws(StorageError) {
     var details: EntryDetails?
     if keptFor != nil || !tags.isEmpty {
-      try EntryDetails.check(tags, path: directoryPath)
+      try EntryDetails.check(tags: tags, path: directoryPath)
       details = EntryDetails(kept: keptFor?.positiveNanoseconds ?? 0, tags: tags)
     }
     try write(value, forKey: key, expiry, details, durable: durable) {

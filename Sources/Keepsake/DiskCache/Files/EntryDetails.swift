@@ -81,11 +81,11 @@ package struct EntryDetails: Equatable, Sendable {
   }
 
   /// Throws for tags that take too much space.
-  static func check(_ tags: [String: String], path: String?) throws(StorageError) {
+  static func check(tags: [String: String], path: @autoclosure () -> String?) throws(StorageError) {
     let size = tags.reduce(0) { $0 + 4 + $1.key.utf8.count + $1.value.utf8.count }
     guard size > largestTags else { return }
     throw StorageError(
-      .misuse, operation: "set", path: path,
+      .misuse, operation: "set", path: path(),
       reason: "the tags take \(size) bytes, more than \(largestTags)",
       remedy: "Store fewer or shorter tags, or make them part of the value.")
   }
