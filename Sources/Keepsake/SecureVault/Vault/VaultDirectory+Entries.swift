@@ -207,12 +207,13 @@ extension VaultDirectory {
   private func isDirectory(
     _ name: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> Bool {
-    let path = paths.directory + "/" + name
+    // For errors: building it would cost a set more than the look.
+    func path() -> String { paths.directory + "/" + name }
     let status = try FileSystem.status(
-      directory == nil ? path : name, in: directory, followsLinks: false)
+      directory == nil ? path() : name, in: directory, followsLinks: false)
     guard let status else { return false }
-    if status.isSymbolicLink { throw .linkInTheWay(path) }
-    if status.isDirectory, status.isMountPoint { throw .mountInTheWay(path, "remove") }
+    if status.isSymbolicLink { throw .linkInTheWay(path()) }
+    if status.isDirectory, status.isMountPoint { throw .mountInTheWay(path(), "remove") }
     return status.isDirectory
   }
 
