@@ -351,18 +351,18 @@ import Testing
     // The clock was set back since.
     try directory.write([1], to: "standard.jsonl.damaged-9999999999")
     let path = directory.file(TemporaryDirectory.journal).path
-    func makeStore() throws -> Defaults.Store {
+    func set(_ value: Int) throws {
       let store = directory.store(failures: failures)
-      // A store of an earlier round would find the damage, too.
+      // In a later round, its watch and its sync would find the damage, too.
       try store.journal.lookOnlyWhenUsed()
-      return store
+      try anHourLater { try store.set(value, forKey: "a") }
+      try store.synchronize()
     }
-    try makeStore().set(0, forKey: "a")
+    try set(0)
     for round in 1...8 {
       try Bytes.write(UInt8(round), at: JournalFormat.headerSize + 3, of: path)
       waitForTick()
-      let store = try makeStore()
-      try anHourLater { try store.set(round, forKey: "a") }
+      try set(round)
       let copy = failures.all.last?.remedy.firstMatch(of: /\/\S+\.damaged-[0-9-]*[0-9]/)?.output
       #expect(try FileSystem.status(String(copy ?? "")) != nil, "\(failures.all)")
     }
