@@ -134,8 +134,25 @@ extension PowerCutWorkload {
       .set(0, .text(14)), .compact, .set(0, .text(15)), .remove(3), .synchronize, .backUp,
       .set(1, .text(22)), .removeAll, .set(0, .text(16)), .set(1, .text(23)), .synchronize,
       .merge(0, 2, 7), .importExport, .synchronize, .restore, .set(0, .text(17)),
-    ]),
+    ]) + [setDuringCompaction],
     read: settingsContents, continueUsing: continueUsingSettings)
+
+  /// Another process sets a value durably when a compaction has copied the file.
+  private static let setDuringCompaction: Step = {
+    let value = Sample.text(18)
+    return Step(changes: ["0": value.summary], promise: .everything) { stage in
+      let other = Stage(stage.directory)
+      try interrupt(before: .lock) {
+        let other = try other.store(DefaultsModel.self)
+        for call in [SettingsUnderTest.Call.set(0, value), .synchronize] {
+          _ = other.answer(call)
+        }
+      } in: {
+        try stage.store(DefaultsModel.self).store.journal.compact()
+      }
+      try #require(other.failures.all.isEmpty)
+    }
+  }()
 
   /// A byte of a record is damaged, and the next process repairs the file.
   static let damagedSettings: PowerCutWorkload = {

@@ -100,20 +100,24 @@ func killing<R>(beforeCall number: Int, _ body: () -> R) -> Bool {
 }
 
 /// Runs `interruption` once, as another process would: just before the first such system call of
-/// `body` whose path has this suffix, or the one with that number. There must be one.
+/// `body` whose path has this suffix, or the one with that number. There must be one. A plan that is
+/// in force sees the calls of both.
 func interrupt(
   before call: SystemCall, number: Int = 1, at suffix: String = "",
   _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
 ) throws {
   let count = Locked(0)
-  let plan = FaultPlan(decide: { event in
-    if event.call == call, event.path.hasSuffix(suffix), count.increment() == number {
-      FaultPlan.$current.withValue(nil) {
-        #expect(throws: Never.self) { try interruption() }
+  let outer = FaultPlan.current
+  let plan = FaultPlan(
+    decide: { event in
+      if event.call == call, event.path.hasSuffix(suffix), count.increment() == number {
+        FaultPlan.$current.withValue(outer) {
+          #expect(throws: Never.self) { try interruption() }
+        }
       }
-    }
-    return .proceed
-  })
+      return outer?.decide(event) ?? .proceed
+    },
+    observe: outer?.observe)
   try FaultPlan.$current.withValue(plan, operation: body)
   #expect(count.withLock { $0 } >= number)
 }

@@ -94,6 +94,21 @@ import Testing
     }
   }
 
+  /// The next record must not follow a hole.
+  @Test func aWriterNoticesThatItsFileWasTruncated() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try store.set(2, forKey: "b")
+    let size = try directory.bytes(of: Self.journal).count
+    try #require(truncate(directory.file(Self.journal).path, off_t(size - 3)) == 0)
+    try anHourLater { try store.set(3, forKey: "c") }
+    let reader = directory.store(failures: failures)
+    #expect(try reader.int("a") == 1 && !reader.contains("b") && reader.int("c") == 3)
+    #expect(failures.all.contains { $0.remedy.contains(".damaged-") }, "\(failures.all)")
+  }
+
   @Test func compactionRepairsDamageFromTheTable() throws {
     let directory = try TemporaryDirectory()
     let failures = Failures()

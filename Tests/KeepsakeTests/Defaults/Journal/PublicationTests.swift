@@ -53,13 +53,14 @@ import Testing
     #expect(try reader.int("a") == 2)
   }
 
-  /// From one call on everything fails, as in a process that is killed there.
+  /// From one call on everything fails, as in a process that is killed there. That is no damage.
   @Test(arguments: ["set", "removeAll", "compact"])
   func allReadersAgreeAfterAKill(operation: String) throws {
     var outcomes: Set<Bool> = []
+    let failures = Failures()
     for number in 0..<40 {
       let (directory, store) = try Self.pair()
-      let running = directory.store()
+      let running = directory.store(failures: failures)
       #expect(try running.int("a") == 1)
       let isKilled = killing(beforeCall: number) {
         switch operation {
@@ -74,10 +75,11 @@ import Testing
         try $0.int("a")
       }
       #expect(Set(seen).count == 1, "\(comment): \(seen)")
-      try directory.store().set(3, forKey: "b")
+      try directory.store(failures: failures).set(3, forKey: "b")
       for store in [running, directory.store(), store] {
         #expect(try store.int("a") == seen[0] && store.int("b") == 3, comment)
       }
+      #expect(failures.all.isEmpty, "\(comment): \(failures.all)")
       outcomes.insert(seen[0] == 1)
       if !isKilled { break }
       try #require(number < 39)
