@@ -40,7 +40,8 @@ private func records(
 ) -> (lines: [Line], damage: Int) {
   var lines: [Line] = []
   var end = start
-  let damage = JournalFormat.parse(bytes, from: start, seed: seed) { record in
+  let (records, damage) = JournalFormat.records(in: bytes, from: start, seed: seed)
+  for record in records {
     check(record.size > 0, "a record is not empty")
     check(record.value.lowerBound >= end, "records do not overlap")
     check(record.value.upperBound <= bytes.count, "a value is inside the file")

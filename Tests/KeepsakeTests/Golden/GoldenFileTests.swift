@@ -68,7 +68,7 @@ import Testing
     let seed: UInt64 = 0x0123_4567_89AB_CDEF
     var bytes = JournalFormat.header(id: seed, JournalWord(id: seed, end: Self.journal.utf8.count))
     JournalFormat.append(.int(1), key: "before", seed: seed, to: &bytes)
-    JournalFormat.append(.cleared, key: "", value: [], seed: seed, to: &bytes)
+    JournalFormat.appendCleared(seed: seed, to: &bytes)
     for (key, value) in Self.changes {
       let stored = try #require(try Codec.encode(value))
       JournalFormat.append(stored, key: key, seed: seed, to: &bytes)

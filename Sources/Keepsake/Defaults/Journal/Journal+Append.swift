@@ -125,7 +125,7 @@ extension Journal {
           changes[index].value, key: changes[index].key, seed: writer.id, to: &writer.buffer)
       }
     } else {
-      JournalFormat.append(.cleared, key: "", value: [], seed: writer.id, to: &writer.buffer)
+      JournalFormat.appendCleared(seed: writer.id, to: &writer.buffer)
     }
     let (start, end) = (writer.end, writer.end + writer.buffer.count)
     if end + JournalHandle.reservedSize > writer.reservedEnd {

@@ -37,11 +37,14 @@ extension Journal {
     let bytes = try backup.read(from: 0, count: backup.status().size)
     switch bytes.withUnsafeBytes({ JournalFormat.header(of: $0) }) {
     case .valid(let id, isIntact: true):
-      var new = NewJournal(into: oldID)
-      if bytes.withUnsafeBytes({ JournalFormat.word(of: $0) }).end(of: id) == bytes.count,
-        copyLiveRecords(of: bytes, upTo: bytes.count, to: &new)
-      {
-        return new
+      let word = bytes.withUnsafeBytes { JournalFormat.word(of: $0) }
+      let (records, damage) = bytes.withUnsafeBytes {
+        JournalFormat.records(in: $0, from: JournalFormat.headerSize, seed: id)
+      }
+      if word.end(of: id) == bytes.count, damage == 0 {
+        var table = ValueTable()
+        table.apply(records, in: bytes)
+        return NewJournal(table.entries, into: oldID)
       }
     case .unsupported:
       throw StorageError(

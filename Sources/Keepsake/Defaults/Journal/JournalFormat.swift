@@ -112,15 +112,9 @@ enum JournalFormat {
 
   // MARK: Writing
 
-  /// Appends one record. `value` is JSON, and empty for a kind without a value.
-  static func append(
-    _ kind: Kind, key: String, value: [UInt8], seed: UInt64, to output: inout [UInt8]
-  ) {
-    append(kind, key: key, seed: seed, to: &output) { output in
-      if value.isEmpty { return }
-      output.append(UInt8(ascii: ","))
-      output.append(contentsOf: value)
-    }
+  /// Appends the record that removes all keys.
+  static func appendCleared(seed: UInt64, to output: inout [UInt8]) {
+    append(.cleared, key: "", seed: seed, to: &output) { _ in }
   }
 
   /// Appends the record of a key's new value; nil removes the key.
@@ -181,17 +175,16 @@ enum JournalFormat {
     let size: Int
   }
 
-  /// Calls `visit` with each record in `bytes`, which end with a complete one; returns the number
-  /// of damaged places.
-  static func parse(
-    _ bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64, visit: (Record) -> Void
-  ) -> Int {
-    var damage = 0
+  /// The records in `bytes`, which end with a complete one, and the number of damaged places.
+  static func records(
+    in bytes: UnsafeRawBufferPointer, from start: Int, seed: UInt64
+  ) -> (records: [Record], damage: Int) {
+    var (records, damage): ([Record], Int) = ([], 0)
     var position = start
     while position < bytes.count {
       let found = record(in: bytes, at: position, seed: seed)
       if let (record, end) = found {
-        visit(record)
+        records.append(record)
         if end + 1 < bytes.count, bytes[end] == bracket, bytes[end + 1] == newline {
           position = end + 2
           continue
@@ -208,7 +201,7 @@ enum JournalFormat {
         break
       }
     }
-    return damage
+    return (records, damage)
   }
 
   private static let newline = UInt8(ascii: "\n")

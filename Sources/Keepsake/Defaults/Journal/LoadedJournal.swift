@@ -160,12 +160,11 @@ struct LoadedJournal: ~Copyable {
     isLostToOther = false  // the other program has put it back
     if newEnd > end {
       let bytes = try handle.file.read(from: end, count: newEnd - end)
-      var records: [JournalFormat.Record] = []
-      let damage = bytes.withUnsafeBytes { bytes in
-        JournalFormat.parse(bytes, from: 0, seed: id) { records.append($0) }
+      let (records, damage) = bytes.withUnsafeBytes {
+        JournalFormat.records(in: $0, from: 0, seed: id)
       }
       if damage > 0 || bytes.count < newEnd - end { return false }
-      apply(records, in: bytes)
+      table.apply(records, in: bytes)
       hasUnsignaledChanges = true
       end = newEnd
     }
@@ -234,7 +233,7 @@ struct LoadedJournal: ~Copyable {
         reason: "the file is not a Keepsake journal",
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
-    apply(contents.records, in: contents.bytes)
+    table.apply(contents.records, in: contents.bytes)
     hasUnpublishedBytes = end < bytes.count
     if settlingTime != nil || isBeingReplaced { return .unsettled }
     adopt(status)
@@ -286,11 +285,8 @@ struct LoadedJournal: ~Copyable {
       }
       let end = word.end(of: id).flatMap { $0 <= bytes.count ? $0 : nil }
       contents.end = end ?? contents.bytes.count
-      contents.damage = contents.bytes.withUnsafeBytes { bytes in
-        JournalFormat.parse(
-          UnsafeRawBufferPointer(rebasing: bytes[..<contents.end]),
-          from: JournalFormat.headerSize, seed: id
-        ) { contents.records.append($0) }
+      (contents.records, contents.damage) = contents.bytes[..<contents.end].withUnsafeBytes {
+        JournalFormat.records(in: $0, from: JournalFormat.headerSize, seed: id)
       }
       if !isIntact || end == nil && !isBeingReplaced && contents.damage == 0 {
         contents.damage += 1
@@ -330,23 +326,6 @@ struct LoadedJournal: ~Copyable {
     if !isKept, mayDrop { dropped = NewJournal(known).bytes }
   }
 
-  private mutating func apply(_ records: [JournalFormat.Record], in bytes: [UInt8]) {
-    bytes.withUnsafeBytes { bytes in
-      for record in records {
-        switch record.kind {
-        case .cleared: table.removeAll()
-        case .removed: table.apply(ValueChange(key: record.key, value: nil))
-        case .value(let kind):
-          let json = UnsafeRawBufferPointer(rebasing: bytes[record.value])
-          // A value that cannot be read counts as removed: its checksum is right, so a newer
-          // version of Keepsake wrote it.
-          let value = StoredValue(kind: kind, json: json)
-          table.apply(ValueChange(key: record.key, value: value), size: record.size)
-        }
-      }
-    }
-  }
-
   // MARK: What reading leaves to do
 
   /// Leaves to the caller what it may do only without a lock.
@@ -363,9 +342,6 @@ struct LoadedJournal: ~Copyable {
     }
     if let values = dropped.take() { deferred.dropped = values }
   }
-
-  /// Notes damage that was found after the file had been read.
-  mutating func noteDamage() { if repair == nil { repair = .damaged(1) } }
 
   /// The number of damaged places, once.
   mutating func takeDamage() -> Int? {
@@ -514,5 +490,25 @@ struct LoadedJournal: ~Copyable {
     isSyncScheduled = false
     isCompacting = false
     endWatch()
+  }
+}
+
+extension ValueTable {
+  /// Makes the changes of records that `bytes` begin with.
+  mutating func apply(_ records: [JournalFormat.Record], in bytes: [UInt8]) {
+    bytes.withUnsafeBytes { bytes in
+      for record in records {
+        switch record.kind {
+        case .cleared: removeAll()
+        case .removed: apply(ValueChange(key: record.key, value: nil))
+        case .value(let kind):
+          let json = UnsafeRawBufferPointer(rebasing: bytes[record.value])
+          // A value that cannot be read counts as removed: its checksum is right, so a newer
+          // version of Keepsake wrote it.
+          let value = StoredValue(kind: kind, json: json)
+          apply(ValueChange(key: record.key, value: value), size: record.size)
+        }
+      }
+    }
   }
 }

@@ -13,14 +13,18 @@ struct NewJournal {
 
   init(_ entries: borrowing ByteKeyedDictionary<ValueTable.Entry>, into oldID: UInt64? = nil) {
     self.init(into: oldID)
-    for (key, entry) in entries.elements {
-      JournalFormat.append(entry.value, key: key, seed: id, to: &content)
-    }
+    for (key, entry) in entries.elements { append(entry.value, forKey: key) }
   }
 
-  mutating func append(_ record: JournalFormat.Record, of bytes: UnsafeRawBufferPointer) {
-    JournalFormat.append(
-      record.kind, key: record.key, value: Array(bytes[record.value]), seed: id, to: &content)
+  mutating func append(_ changes: ChangedValues) {
+    if changes.isComplete, end > JournalFormat.headerSize {
+      JournalFormat.appendCleared(seed: id, to: &content)
+    }
+    for (key, value) in changes.values { append(value, forKey: key) }
+  }
+
+  private mutating func append(_ value: StoredValue, forKey key: String) {
+    JournalFormat.append(value, key: key, seed: id, to: &content)
   }
 
   var end: Int { content.count }

@@ -30,11 +30,9 @@ import Testing
   static func parse(_ bytes: [UInt8]) -> (lines: [Line], damage: Int)? {
     bytes.withUnsafeBytes { buffer in
       guard case .valid(let id, _) = JournalFormat.header(of: buffer) else { return nil }
-      var lines: [Line] = []
-      let damage = JournalFormat.parse(buffer, from: JournalFormat.headerSize, seed: id) {
-        lines.append(($0.kind, $0.key, Array(buffer[$0.value])))
-      }
-      return (lines, damage)
+      let (records, damage) = JournalFormat.records(
+        in: buffer, from: JournalFormat.headerSize, seed: id)
+      return (records.map { ($0.kind, $0.key, Array(buffer[$0.value])) }, damage)
     }
   }
 
