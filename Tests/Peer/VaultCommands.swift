@@ -86,7 +86,7 @@ struct VaultStress: Sendable {
       do {
         let bytes = value.bytes
         let start = Int(RegisterCall.now)
-        try store(key).set(bytes, forKey: CacheStress.name(key))
+        try retryingTimeouts { try store(key).set(bytes, forKey: CacheStress.name(key)) }
         lines.append(Event(.set, key, from: start, writer, number).line)
         let event = try get(key, from: store(key))
         lines.append(event.line)
@@ -347,7 +347,7 @@ func runVaultCommand(_ words: [String]) -> Bool {
     for line in VaultStress.run(writer: number(1), count: number(2)) { printLine(line) }
   case "vault-rotate":  // rotates keys until its input ends, and prints how often
     printLine("ready")
-    countUntilClosed { _ in try SecureVault.shared.rotateKeys() }
+    countUntilClosed { _ in try retryingTimeouts { try SecureVault.shared.rotateKeys() } }
   case "vault-acknowledge":  // PART WRITER START: runs steps, and prints their numbers
     acknowledge(from: number(3)) {
       try VaultStep(words[1], writer: number(2), number: $0).run()

@@ -48,6 +48,17 @@ func countUntilClosed(_ step: (_ number: Int) throws -> Void) {
   printLine("\(count)")
 }
 
+/// Calls again what has waited for a lock in vain, as it may beside others that hardly release it.
+func retryingTimeouts(_ call: () throws -> Void) throws {
+  while true {
+    do {
+      return try call()
+    } catch let error as StorageError where error.code == .timedOut {
+      continue
+    }
+  }
+}
+
 /// Answers one request, which is a verb, a key and perhaps a value.
 func answer(_ words: [String], in store: Defaults.Store = Defaults.shared) -> String {
   do {
