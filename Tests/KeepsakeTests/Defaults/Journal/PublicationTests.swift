@@ -87,6 +87,23 @@ import Testing
     #expect(outcomes.count == (operation == "compact" ? 1 : 2))
   }
 
+  /// Another process changes values after a compaction has copied them.
+  @Test(arguments: [false, true]) func aCompactionKeepsWhatChangedMeanwhile(all: Bool) throws {
+    let (directory, store) = try Self.pair()
+    try store.set(2, forKey: "b")
+    let other = directory.store()
+    try interrupt(before: .lock) {
+      if all { try other.removeAll() } else { try other.remove("a") }
+      try other.set(3, forKey: "c")
+    } in: {
+      try store.journal.compact()
+    }
+    for store in [store, other, directory.store()] {
+      #expect(try store.keys().sorted() == (all ? ["c"] : ["b", "c"]))
+      #expect(try store.int("c") == 3)
+    }
+  }
+
   /// What a killed writer left, of any length, never counts, and the next writer cuts it off.
   @Test func theRestOfAKilledWriterIsCutOff() throws {
     let (origin, store) = try Self.pair()
