@@ -57,7 +57,7 @@ extension Journal {
   func compact() throws(StorageError) {
     try removeStaleTemporaryFiles()
     try validate()
-    let (isMissing, id, changes) = loaded.withLock {
+    let (isMissing, id, changes) = loaded.withReadLock {
       ($0.handle == nil, $0.id, $0.table.changedValues(since: nil))
     }
     if isMissing { return }
@@ -70,7 +70,7 @@ extension Journal {
       // Another process may have written the file anew.
       guard writer.id == id, let temporary = waiting.take() else { return }
       let start = new.end
-      new.append(loaded.withLock { $0.table.changedValues(since: values.version) }.values)
+      new.append(loaded.withReadLock { $0.table.changedValues(since: values.version) }.values)
       if new.end > start {
         try temporary.file.writeAll(Array(new.bytes[start...]))
         try temporary.file.overwrite(new.word.bytes.span.bytes, at: JournalWord.offset)
