@@ -218,7 +218,7 @@ final class SettingsObservation: Observable, Sendable {
       return state.removedValues
     }
     for tracked in removed {
-      tracked.isNotified.store(true, ordering: .releasing)
+      tracked.notification.store(.running, ordering: .releasing)
       notify(tracked)
     }
     if needsCheck { checkSoon() }
@@ -237,18 +237,28 @@ final class SettingsObservation: Observable, Sendable {
   private func notify(_ tracked: TrackedValue) {
     let outer = ThreadState.notifiedValue
     ThreadState.notifiedValue = tracked.address
-    defer { ThreadState.notifiedValue = outer }
     registrar.willSet(self, keyPath: \.[tracked])
     registrar.didSet(self, keyPath: \.[tracked])
+    ThreadState.notifiedValue = outer
+    let last = tracked.notification.exchange(.ended, ordering: .acquiringAndReleasing)
+    if last == .mustRepeat { notifyLate(tracked) }
   }
 
   /// Notifies observers that were installed after the others had been notified.
   private func notifyLate(_ tracked: TrackedValue) {
     // Later, because the registrar is installing them at this moment and holds its lock.
     BackgroundWork.run(after: .milliseconds(10)) { [weak self] in
-      self?.inScope { self?.notify(tracked) }
+      if tracked.beginAgain() { self?.inScope { self?.notify(tracked) } }
     }
   }
+}
+
+/// How far the notification of a tracked value's observers is.
+private enum Notification: UInt8, AtomicRepresentable {
+  case due, running, ended
+  /// It is running, and must be repeated when it has ended: the registrar forgets an observer only
+  /// after it was called, so a second notification at the same time would call it twice.
+  case mustRepeat
 }
 
 /// Counts on each thread how often it is hashed.
@@ -266,8 +276,8 @@ private struct TrackingProbe: Hashable {
 private final class TrackedValue: Hashable, Sendable {
   let key: String
   let value: StoredValue?
-  /// Whether the observers have been notified; any observer installed after that has missed it.
-  let isNotified = Atomic(false)
+  /// Any observer that is installed after its beginning may have missed it.
+  let notification = Atomic(Notification.due)
   private let reads = Atomic(1)
   private let capacity: Int
   private let creationTime = CoarseClock.now
@@ -307,10 +317,28 @@ private final class TrackedValue: Hashable, Sendable {
   func hash(into hasher: inout Hasher) {
     hasher.combine(ObjectIdentifier(self))
     // Notifying hashes the key path too, to look up and remove the observers.
-    if isNotified.load(ordering: .acquiring),
-      ThreadState.notifiedValue != address
+    if notification.load(ordering: .acquiring) != .due, ThreadState.notifiedValue != address,
+      !repeatIfRunning()
     {
       notifyLate(self)
+    }
+  }
+
+  /// Has a running notification repeated; false if none is running.
+  private func repeatIfRunning() -> Bool {
+    let last = notification.compareExchange(
+      expected: .running, desired: .mustRepeat, ordering: .acquiringAndReleasing
+    ).original
+    return last != .ended
+  }
+
+  /// Begins to notify again, unless another thread does, which then repeats it.
+  func beginAgain() -> Bool {
+    while true {
+      let (isBegun, _) = notification.compareExchange(
+        expected: .ended, desired: .running, ordering: .acquiringAndReleasing)
+      if isBegun { return true }
+      if repeatIfRunning() { return false }
     }
   }
 }

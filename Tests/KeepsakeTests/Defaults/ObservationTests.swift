@@ -158,6 +158,26 @@ import Testing
     #expect(copy == 21)
   }
 
+  /// Removing the key paths of the others hashes its own again, while Observation still knows it.
+  @Test func anObserverThatWritesForLongIsNotifiedOnce() {
+    @Default("size", defaultValue: 16) var size: Int
+    let others = (0..<1_000).map { Default("other\($0)", defaultValue: 0) }
+    for other in others { Notifications().track { other.wrappedValue } }
+    let calls = Locked(0)
+    Notifications().track {
+      size
+    } onChange: {
+      _ = calls.increment()
+      for other in others { other.wrappedValue = 1 }
+      // What is due earlier has begun by then.
+      let isLater = DispatchSemaphore(value: 0)
+      BackgroundWork.run(after: .milliseconds(100)) { isLater.signal() }
+      isLater.wait()
+    }
+    size = 20
+    #expect(calls.withLock { $0 } == 1)
+  }
+
   @Test func observersCanTrackAgain() {
     @Default("size", defaultValue: 16) var size: Int
     let setting = $size

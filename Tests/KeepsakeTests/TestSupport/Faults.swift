@@ -100,8 +100,8 @@ func killing<R>(beforeCall number: Int, _ body: () -> R) -> Bool {
 }
 
 /// Runs `interruption` once, as another process would: just before the first such system call of
-/// `body` whose path has this suffix, or the one with that number. There must be one. A plan that is
-/// in force sees the calls of both.
+/// `body` whose path has this suffix, or the one with that number. There must be one. A plan that
+/// is in force sees the calls of both.
 func interrupt(
   before call: SystemCall, number: Int = 1, at suffix: String = "",
   _ interruption: @escaping @Sendable () throws -> Void, in body: () throws -> Void
