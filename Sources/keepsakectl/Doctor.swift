@@ -34,7 +34,12 @@ struct Doctor: Sendable {
     try arguments.bootstrapApp()
     let doctor = try Doctor(arguments.app)
     try doctor.unlock(arguments)
-    let examination = Task { try await doctor.examined(minimumFreeSpace: minimum) }
+    let (isPrepared, preparation) = AsyncStream<Void>.makeStream()
+    let examination = Task {
+      // Before the first copy, or a signal would end the program at once.
+      for await _ in isPrepared {}
+      return try await doctor.examined(minimumFreeSpace: minimum)
+    }
     // Control-C and SIGTERM end the program once the copies have been removed.
     let signalSources = [SIGINT, SIGTERM].map { number in
       signal(number, SIG_IGN)
@@ -47,6 +52,7 @@ struct Doctor: Sendable {
       return source
     }
     defer { for source in signalSources { source.cancel() } }
+    preparation.finish()
     do {
       let doctor = try await examination.value
       try doctor.show(asJSON: arguments.hasOption("json"))
