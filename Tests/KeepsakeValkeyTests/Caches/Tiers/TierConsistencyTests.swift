@@ -505,6 +505,19 @@ import Testing
     #expect(try other.get("k") == nil && server.entries["k"] == nil)
   }
 
+  /// The entry itself, which would tell that the server does not have it, is gone.
+  @Test func setDuringAnOutageIsNotUndoneWhenItExpires() throws {
+    try cache.set("old", forKey: "k")
+    here.tier.goAway()
+    let start = WallClock.now
+    try cache.set("new", forKey: "k", expiry: .seconds(5))
+    here.tier.comeBack()
+    let value = try WallClock.$fixed.withValue(start + 10 * WallClock.second) {
+      try cache.model("k", type: String.self)
+    }
+    #expect(value == nil && server.entries["k"] == nil)
+  }
+
   /// Another process of the machine, which is not cut off, is told of an earlier change.
   @Test func setDuringAnOutageIsNotRemovedAsOutdated() throws {
     try cache.set("old", forKey: "k")
