@@ -21,13 +21,16 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
     if let status = Self.status(of: descriptor) { note(status) }
   }
 
+  func isOfFile(_ status: FileStatus) -> Bool {
+    status.inode == inode.load(ordering: .relaxed)
+      && status.device == device.load(ordering: .relaxed)
+  }
+
   /// Whether the descriptor still leads to the file; true if none was noted.
   @inline(never)
   package func isKept(by descriptor: Int32) -> Bool {
-    let inode = inode.load(ordering: .relaxed)
-    if inode == 0 { return true }
-    guard let status = Self.status(of: descriptor) else { return false }
-    return status.inode == inode && status.device == device.load(ordering: .relaxed)
+    if inode.load(ordering: .relaxed) == 0 { return true }
+    return Self.status(of: descriptor).map { isOfFile($0) } ?? false
   }
 
   /// nil if nothing is open under this number; there is no other error.

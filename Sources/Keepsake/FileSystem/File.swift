@@ -150,6 +150,9 @@ package final class File: ReadableFile, Sendable {
   /// Whether the descriptor still leads to the file; always true before ``keep()``.
   var isOpen: Bool { identity.isKept(by: descriptor) }
 
+  /// Whether a status is that of this file, which was kept.
+  func isFile(_ status: FileStatus?) -> Bool { status.map { identity.isOfFile($0) } ?? false }
+
   /// Writes all of `bytes` at the current position.
   ///
   /// Returns how many bytes reached the file and the error that stopped the rest: after a partial

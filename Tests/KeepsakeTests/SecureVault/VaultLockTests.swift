@@ -40,6 +40,13 @@ import Testing
     try vault.set("3", forKey: "k")
     #expect(try directory.secrets().get("k") == "3")
 
+    // The file that is removed has another name, as after a restore.
+    #expect(try FileSystem.link(lockPath, to: directory.path + "/.lock") == true)
+    try FileSystem.unlink(lockPath)
+    try vault.set("2", forKey: "k")
+    try expectExcluded(vault)
+    try vault.set("3", forKey: "k")
+
     // The whole vault is moved away, and another one takes its place.
     let other = try TemporaryDirectory()
     try other.secrets().set("other", forKey: "k")
