@@ -31,6 +31,13 @@ extension FileSystem {
     return "/"
   }
 
+  /// An absolute path without the symbolic links in the part of it that exists.
+  static func resolvingExistingPart(of path: String) throws(StorageError) -> String {
+    let existing = try existingPath(path)
+    if existing == "/" { return path }
+    return try realPath(existing) + path.dropFirst(existing.count)
+  }
+
   /// A path that nothing has: `stem` with the time in seconds.
   static func unusedPath(_ stem: String) throws(StorageError) -> String {
     let stem = "\(stem)-\(WallClock.now / WallClock.second)"

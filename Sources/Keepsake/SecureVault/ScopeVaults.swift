@@ -48,7 +48,9 @@ final class ScopeVaults: Sendable {
       if service.givenName != nil, let vault = sharedVault(in: scope) { return .success(vault) }
       let paths = VaultPaths(
         in: try service.directory(in: scope.finder, .data), finder: scope.finder)
-      return .success(vault(paths.directory, in: scope) { _ in VaultDirectory(paths) })
+      // Whichever links lead to it: locking a vault locks it for all of the process.
+      let place = try? FileSystem.resolvingExistingPart(of: paths.directory)
+      return .success(vault(place ?? paths.directory, in: scope) { _ in VaultDirectory(paths) })
     } catch {
       return .failure(error)
     }

@@ -267,7 +267,7 @@ extension SecureVault.Store {
   ///   `damaged` if the vault header was altered.
   public func services() throws(StorageError) -> [SecureVault.Service] {
     try perform("services") { () throws(StorageError) in
-      try vault.services().map { SecureVault.Service($0) }
+      try vault.services().map(service.named)
     }
   }
 }

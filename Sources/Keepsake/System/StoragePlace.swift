@@ -60,6 +60,12 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
     }
   }
 
+  /// A place of another name in the same directory, or among the app's own places.
+  func named(_ name: String) -> Self {
+    guard case .inDirectory(let directory, _) = location else { return Self(name) }
+    return Self(.inDirectory(directory, name: ExactString(name)))
+  }
+
   /// The name if it identifies one of the app's own places; nil otherwise.
   var givenName: String? {
     switch location {

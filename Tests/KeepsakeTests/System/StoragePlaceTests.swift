@@ -68,6 +68,30 @@ import Testing
     }
   }
 
+  @Test func theServicesOfAFolderAreInThatFolder() throws {
+    let directory = try TemporaryDirectory()
+    let services = ["a", "standard"].map { SecureVault.Service($0, in: directory.url) }
+    for service in services { try SecureVault.service(service).set("v", forKey: "k") }
+    for service in try SecureVault.service(services[0]).services() {
+      try SecureVault.service(service).removeAll()
+    }
+    #expect(try SecureVault.service(services[1]).services() == [])
+  }
+
+  @Test func aVaultIsLockedWhicheverLinkLeadsToIt() throws {
+    let directory = try TemporaryDirectory()
+    try directory.makeDirectory("team")
+    try directory.link("link", to: directory.path + "/team")
+    let stores = ["team", "link"].map {
+      SecureVault.service(SecureVault.Service("a", in: directory.url.appending(path: $0)))
+    }
+    for store in stores { try store.set("v", forKey: "k") }
+    try stores[0].lock()
+    expectFailure(.locked) { _ = try stores[1].get("k") }
+    try stores[0].unlock()
+    #expect(try stores[1].get("k") == "v")
+  }
+
   @Test func foldersOfTwoNormalizationsAreSeparate() throws {
     let directory = try TemporaryDirectory()
     let folders = Self.names.map { Folder(directory.url.appending(path: $0)) }

@@ -14,10 +14,10 @@ extension Vault {
   private func namePrefixes() throws(StorageError) -> [String] {
     var paths = [storage.path]
     // The vault of a server has a name instead of a path.
-    if storage.path.hasPrefix("/"), let existing = try? FileSystem.existingPath(storage.path),
-      let realPath = try? FileSystem.realPath(existing)
+    if storage.path.hasPrefix("/"),
+      let realPath = try? FileSystem.resolvingExistingPart(of: storage.path)
     {
-      paths.insert(realPath + storage.path.dropFirst(existing.count), at: 0)
+      paths.insert(realPath, at: 0)
     }
     if paths.last == paths.first { paths = [paths[0]] }
     return try paths.map { path throws(StorageError) in
