@@ -56,6 +56,19 @@ struct RememberingTests {
     #expect(try make().isLocked)
   }
 
+  /// The remembered key takes the place of a key source that fails.
+  @Test func aKeySourceThatFailsDoesNotHideTheRememberedKey() throws {
+    try directory.secrets(keySources: [source]).protect(with: .keyFile)
+    let code = try directory.secrets().addRecovery()
+    try FileSystem.unlink(directory.file("state/vault.key").path)
+    expectFailure(.locked) { _ = try directory.secrets().get("k") }
+    let store = directory.secrets()
+    try store.unlock(passphrase: code, rememberFor: .hours(1))
+    #expect(try directory.secrets().get("k") == "v")
+    try store.lock()
+    expectFailure(.locked) { _ = try directory.secrets().get("k") }
+  }
+
   @Test func theKeyIsOnlyForPossessorsAndExpires() throws {
     let (store, name) = try makeRemembered()
     defer { try? store.lock() }

@@ -11,7 +11,7 @@ extension Vault {
     let options = options
     var budget = PassphraseWorkBudget(maxLogN: options.maxLogN)
     for source in options.sources {
-      for slot in header.slots where slot.opensVault && source.matches(slot) {
+      for slot in header.slots where source.matches(slot) {
         do throws(StorageError) {
           try budget.spend(on: slot, storage.headerPath)
           guard let secret = try source.secret(for: slot, in: self) else { continue }
@@ -21,9 +21,12 @@ extension Vault {
         }
       }
     }
-    if let failure { throw failure }
-    if let session = try openRemembered(header, storage) { return session }
-    throw noMatchingSource(for: header)
+    do throws(StorageError) {
+      if let session = try openRemembered(header, storage) { return session }
+    } catch {
+      failure = failure ?? error
+    }
+    throw failure ?? noMatchingSource(for: header)
   }
 
   private func noMatchingSource(for header: VaultHeader) -> StorageError {
@@ -204,7 +207,7 @@ extension Vault {
         remedy: "Compare it with the code on paper, and enter it again.")
     }
     var budget = PassphraseWorkBudget(maxLogN: options.maxLogN)
-    for slot in header.slots where slot.opensVault && slot.kind == .passphrase {
+    for slot in header.slots where slot.kind == .passphrase {
       do throws(StorageError) {
         try budget.spend(on: slot, storage.headerPath)
       } catch {
@@ -236,7 +239,7 @@ extension Vault {
     if isLocked { return true }
     guard !isOpen, let (header, storage) = try self.storage.readHeader() else { return false }
     let hasSource = header.slots.contains { slot in
-      slot.opensVault && options.sources.contains { $0.matches(slot) }
+      options.sources.contains { $0.matches(slot) }
     }
     if hasSource { return false }
     return try openRemembered(header, storage) == nil

@@ -59,7 +59,7 @@ extension Vault {
 
   /// What opens the vault, in the order of the header; empty when there is no vault yet.
   func unlockMethods() throws(StorageError) -> [SecureVault.UnlockMethod] {
-    try (storage.readHeader()?.0.slots ?? []).filter(\.opensVault).map {
+    try (storage.readHeader()?.0.slots ?? []).map {
       SecureVault.UnlockMethod($0)
     }
   }
