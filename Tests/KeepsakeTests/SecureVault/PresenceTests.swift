@@ -150,6 +150,25 @@ import Testing
     #expect(try store.get(key) == "2")
   }
 
+  /// Another program that has the vault's key has stored it.
+  @Test func aBoxThatIsTooShortIsDamaged() throws {
+    try store.set("1", forKey: "pin", access: .userPresence)
+    let session = try directory.openVault()
+    let path = try session.entryPath(service: "standard", key: "pin")
+    let names = EntryNames(
+      created: WallClock.now, modified: WallClock.now, service: "standard", key: "pin")
+    for count in [0, 1, XAES.overhead - 1] {
+      var cipher: XAES?
+      let entry = try [UInt8](repeating: 0, count: count).withBytes { box throws(StorageError) in
+        try session.sealEntry(
+          names, PaddedValue.boxKind, box, at: path, isPresenceRequired: true, reusing: &cipher)
+      }
+      defer { entry.deallocate() }
+      _ = try FileSystem.replace(path.path, with: Array(entry), mode: 0o600, durable: false)
+      expectFailure(.damaged) { _ = try store.get("pin") }
+    }
+  }
+
   @Test func addRefusesBeforeItAsks() throws {
     #expect(try store.add("1", forKey: "pin", access: .userPresence))
     let count = user.requests.count

@@ -451,6 +451,22 @@ import Testing
     #expect(try FileSystem.status(directory.headerPath) == nil)
   }
 
+  /// The vault is opened while another thread erases it.
+  @Test func anOpeningDoesNotRestoreAnErasedVault() throws {
+    let stores = Locked<[SecureVault.Store]>([])
+    let source = SecureVault.KeySource.closure("key") {
+      try stores.withLock { $0.popLast() }?.eraseVault()
+      return Data(repeating: 7, count: 32)
+    }
+    try directory.secrets(keySources: [source]).set("old", forKey: "k")
+    let store = directory.secrets(keySources: [source])
+    stores.withLock { $0 = [store] }
+    expectFailure(.locked) { _ = try store.get("k") }
+    // Another vault may take its place.
+    try directory.secrets().set("new", forKey: "k")
+    expectFailure(.locked, reason: "key file") { _ = try store.get("k") }
+  }
+
   @Test(arguments: [SystemCall.open, .write, .fdatasync])
   func aHeaderThatCannotBeOverwrittenIsRemovedAndReported(call: SystemCall) throws {
     _ = try makeVault()

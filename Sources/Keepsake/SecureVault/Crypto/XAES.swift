@@ -55,13 +55,19 @@ struct XAES: ~Copyable {
     _ message: UnsafeRawBufferPointer, key: UnsafeRawBufferPointer,
     authenticating associatedData: [UInt8]
   ) throws(StorageError) -> [UInt8] {
+    let cipher = try XAES(key: key)
     var box = [UInt8](repeating: 0, count: message.count + overhead)
     var span = box.mutableSpan
     try span.withUnsafeMutableBytes { box throws(StorageError) in
       try SystemRandom.fill(box[part: ..<nonceSize])
       Self.message(in: box).copyMemory(from: message)
-      try associatedData.withBytes { data throws(StorageError) in
-        try XAES(key: key).seal(box, authenticating: data)
+      do throws(StorageError) {
+        try associatedData.withBytes { data throws(StorageError) in
+          try cipher.seal(box, authenticating: data)
+        }
+      } catch {
+        OpenSSL.wipe(box)
+        throw error
       }
     }
     return box

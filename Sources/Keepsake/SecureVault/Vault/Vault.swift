@@ -141,7 +141,8 @@ final class Vault: Sendable {
   }
 
   private var lockWasCalled: StorageError {
-    lockedError("lock() has closed the vault", remedy: "Call SecureVault.unlock first.")
+    lockedError(
+      "lock() or eraseVault() has closed the vault", remedy: "Call SecureVault.unlock first.")
   }
 
   /// Makes `session` the open vault.
@@ -151,8 +152,8 @@ final class Vault: Sendable {
   ///   - isUnlocking: Whether this ends what an earlier `lock()` began.
   ///   - isNew: Whether this process has just created the vault.
   /// - Returns: The session.
-  /// - Throws: An error of code `locked` when `lock()` was called in the meantime, `accessDenied`
-  ///   when another vault was opened.
+  /// - Throws: An error of code `locked` when the vault was locked or erased in the meantime,
+  ///   `accessDenied` when another vault was opened.
   func makeCurrent(
     _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false,
     isNew: Bool = false
@@ -164,8 +165,8 @@ final class Vault: Sendable {
     throw lockWasCalled
   }
 
-  /// Makes `session` the open vault; false when `lock()` was called or another vault was opened in
-  /// the meantime.
+  /// Makes `session` the open vault; false when it was locked or erased, or another vault was
+  /// opened, in the meantime.
   @discardableResult
   func tryMakeCurrent(
     _ session: VaultSession, ifNotLockedSince lockCount: Int, isUnlocking: Bool = false,
@@ -295,7 +296,7 @@ struct VaultState {
   private(set) var vaultID: [UInt8]?
   /// Whether `lock()` was called, and `unlock` not yet.
   var isLocked = false
-  /// The number of calls of `lock()`. An opening that started before a call must not undo it.
+  /// How often the vault was locked or erased. An opening that started before must not undo it.
   private(set) var lockCount = 0
   var isShieldFailureReported = false
   private var generation = ForkGuard.generation
@@ -332,6 +333,7 @@ struct VaultState {
 
   /// Closes the session because this process has erased the vault.
   mutating func reset() {
+    lockCount += 1
     forgetVault()
     isLocked = false
   }

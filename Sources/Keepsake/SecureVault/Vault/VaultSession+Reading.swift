@@ -58,6 +58,7 @@ struct OpenedEntry: ~Copyable {
   mutating func openValue(
     under key: PresenceKey, authenticating associatedData: [UInt8]
   ) throws(StorageError) {
+    guard range.count >= XAES.overhead else { throw path.alteredError }
     let isAuthentic = try XAES.open(
       bytes, key: key.bytes, authenticating: associatedData,
       into: XAES.message(in: box.bytes[part: range]))

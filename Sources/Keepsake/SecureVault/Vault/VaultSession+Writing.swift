@@ -199,7 +199,7 @@ extension VaultSession {
   ///
   /// - Parameter knownCipher: A cipher under the primary key, which this releases.
   /// - Returns: The bytes to store. The caller deallocates them.
-  private func sealEntry(
+  func sealEntry(
     _ names: EntryNames, _ kind: UInt8, _ value: UnsafeRawBufferPointer, at path: EntryPath,
     isPresenceRequired: Bool = false, reusing knownCipher: inout XAES?
   ) throws(StorageError) -> UnsafeMutableRawBufferPointer {
