@@ -55,7 +55,9 @@ enum KeyDerivation {
     try result.check("HKDF-SHA-256")
   }
 
-  /// scrypt (RFC 7914), for passphrases.
+  private static let scryptLock = Locked(())
+
+  /// scrypt (RFC 7914), for passphrases. One thread at a time: it usually takes 128 MiB.
   ///
   /// - Parameters:
   ///   - logN: The binary logarithm of N, which determines memory and time.
@@ -66,11 +68,13 @@ enum KeyDerivation {
   ) throws(StorageError) {
     // As much as it needs: OpenSSL's default limit is below the usual cost.
     let memory = 128 * r * ((1 << UInt64(logN)) + p + 2) + (2 << 20)
-    try EVP_PBE_scrypt(
-      passphrase.baseAddress?.assumingMemoryBound(to: CChar.self), passphrase.count,
-      salt.bytePointer, salt.count, 1 << UInt64(logN), r, p, memory, output.bytePointer,
-      output.count
-    ).check("scrypt")
+    try scryptLock.withLock { _ throws(StorageError) in
+      try EVP_PBE_scrypt(
+        passphrase.baseAddress?.assumingMemoryBound(to: CChar.self), passphrase.count,
+        salt.bytePointer, salt.count, 1 << UInt64(logN), r, p, memory, output.bytePointer,
+        output.count
+      ).check("scrypt")
+    }
   }
 }
 #endif

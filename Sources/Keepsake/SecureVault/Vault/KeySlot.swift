@@ -156,12 +156,8 @@ struct KeySlot: Equatable, Sendable {
   private func derive(_ secret: UnsafeRawBufferPointer) throws(StorageError) -> SecretBytes {
     let output = try SecretBytes(count: XAES.keySize + Digest.size)
     if kind == .passphrase {
-      try PassphraseDerivations.shared.derive(
-        from: secret, salt: salt, logN: logN, into: output.bytes
-      ) { (secret, salt, logN, output) throws(StorageError) in
-        try salt.withBytes { salt throws(StorageError) in
-          try KeyDerivation.scrypt(secret, salt: salt, logN: logN, into: output)
-        }
+      try salt.withBytes { salt throws(StorageError) in
+        try KeyDerivation.scrypt(secret, salt: salt, logN: logN, into: output.bytes)
       }
     } else {
       try KeyDerivation.hkdf(secret, salt: salt, info: kind.info, into: output.bytes)
