@@ -55,7 +55,13 @@ extension FileSystem {
   /// - Parameters:
   ///   - newest: The path of the one that was just made, which stays whatever the clock says.
   ///   - stem: What ``unusedPath(_:)`` has made the paths from.
-  static func removeOldCopies(before newest: String, _ stem: String) throws(StorageError) {
+  ///   - remove: Removes one of them.
+  static func removeOldCopies(
+    before newest: String, _ stem: String,
+    by remove: (String) throws(StorageError) -> Void = { path throws(StorageError) in
+      try FileSystem.remove(path)
+    }
+  ) throws(StorageError) {
     let kind = try status(newest, followsLinks: false)?.kind
     var others: [(changed: Int64, path: String)] = []
     for path in try copies(stem) where path != newest {

@@ -179,7 +179,7 @@ extension SecureVault {
   ///   - value: The value to store.
   ///   - key: The name of the secret.
   ///   - access: What reading the secret will require. nil keeps the access of a secret that
-  ///     exists; a new one, or one whose file is damaged, gets ``Access/whenUnlocked``.
+  ///     exists; a new one, or one whose damaged file does not tell, gets ``Access/whenUnlocked``.
   ///   - service: The service that it belongs to.
   /// - Returns: Whether the secret is stored and survives a power cut. If not, the old value is
   ///   intact, unless only synchronizing the directory failed; then either value may be stored.

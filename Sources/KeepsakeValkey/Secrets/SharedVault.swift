@@ -94,14 +94,6 @@ final class SharedVault: VaultStorage {
     )
   }
 
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
-    // All names at one moment: another process may just be creating the vault and storing secrets.
-    let names = try mirror.keys()
-    if names.contains(Self.headerName) { return nil }
-    if let path = entries(of: names).first { throw missingHeaderError(besides: path) }
-    return try replaceHeader(by: header)
-  }
-
   /// Stores a header if the present one is this one.
   private func replaceHeader(
     by header: VaultHeader, adding entries: [StorageEngines.Entry] = [],
@@ -129,7 +121,15 @@ final class SharedVault: VaultStorage {
   func replaceHeader(
     _ makeHeader: () throws(StorageError) -> VaultHeader?
   ) throws(StorageError) -> (VaultHeader, any VaultStorage)? {
-    guard try isCurrent(), let header = try makeHeader() else { return nil }
+    guard try isCurrent() else { return nil }
+    if header == nil {
+      // All names at one moment: another process may just be creating the vault and storing
+      // secrets.
+      let names = try mirror.keys()
+      if names.contains(Self.headerName) { return nil }
+      if let path = entries(of: names).first { throw missingHeaderError(besides: path) }
+    }
+    guard let header = try makeHeader() else { return nil }
     return try replaceHeader(by: header).map { (header, $0) }
   }
 

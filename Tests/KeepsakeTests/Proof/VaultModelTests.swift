@@ -338,6 +338,27 @@ extension VaultModel: SweptModel {
       ]
   }
 
+  /// Removing several secrets goes on after one that cannot be removed.
+  func faultStates(of call: Call) -> [Self] {
+    let services: [Int] =
+      switch call {
+      case .removeAll(let service): [service]
+      case .eraseVault: Array(vault.secrets.keys)
+      default: []
+      }
+    var states = [self]
+    for service in services {
+      for key in vault.secrets[service, default: [:]].keys {
+        states += states.map { state in
+          var state = state
+          state.vault.secrets[service]?[key] = nil
+          return state
+        }
+      }
+    }
+    return states
+  }
+
   /// The system calls of opening are the same for all calls, and need to fail only in one.
   static func prepare(_ store: VaultUnderTest) throws {
     guard try store.stores[0].isLocked else {

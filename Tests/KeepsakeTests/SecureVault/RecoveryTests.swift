@@ -419,6 +419,7 @@ import Testing
     let error = #expect(throws: StorageError.self) { try store.eraseVault() }
     #expect(error?.path == directory.path + "/" + link)
     #expect(try FileSystem.list(other) == [name])
+    #expect(try FileSystem.status(path) == nil, "the link keeps no other secret")
     #expect(try FileSystem.status(directory.headerPath) != nil)
     try FileSystem.unlink(directory.path + "/" + link)
     try store.eraseVault()

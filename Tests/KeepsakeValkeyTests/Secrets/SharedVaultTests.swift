@@ -654,7 +654,7 @@ import Testing
     {
       count += 1
       do throws(StorageError) {
-        if try vault.create(header) != nil { createdCount += 1 }
+        if try vault.replaceHeader({ header }) != nil { createdCount += 1 }
       } catch {
         if error.code == .damaged { damageCount += 1 }
       }

@@ -39,10 +39,12 @@ package struct KeyFile: Sendable {
   private static let remedy =
     "Restore the right key file from a backup, or unlock with a recovery code, if there is one."
 
-  /// The key that was added last. If there is no key file, creates it with a first key.
+  /// The key that was added last, which survives a power cut. If there is no key file, creates it
+  /// with a first key.
   func newestSecret() throws(StorageError) -> SlotSecret {
     let contents = try read()
     if let record = Self.records(UnsafeRawBufferPointer(contents.bytes)).last {
+      try synchronize()
       return try Self.secret(in: record)
     }
     return try addSecret(onlyIfEmpty: true)
@@ -56,7 +58,10 @@ package struct KeyFile: Sendable {
     defer { lock.unlock() }
     let old = try read()
     let records = Self.records(UnsafeRawBufferPointer(old.bytes))
-    if onlyIfEmpty, let record = records.last { return try Self.secret(in: record) }
+    if onlyIfEmpty, let record = records.last {
+      try synchronize()
+      return try Self.secret(in: record)
+    }
     let new = try SecretBytes(count: Self.recordSize)
     try SystemRandom.fill(new.bytes)
     let record = UnsafeRawBufferPointer(new.bytes)
@@ -75,7 +80,8 @@ package struct KeyFile: Sendable {
     let known = Set(records.map { Array($0.prefix(Self.idSize)) })
     let new = Self.records(UnsafeRawBufferPointer(others.bytes))
       .filter { !known.contains(Array($0.prefix(Self.idSize))) }
-    if !new.isEmpty { try write(records, adding: new, replacing: !old.bytes.isEmpty) }
+    if new.isEmpty { return try synchronize() }
+    try write(records, adding: new, replacing: !old.bytes.isEmpty)
   }
 
   /// Copies the file to a path that nothing has, durably.
@@ -87,8 +93,9 @@ package struct KeyFile: Sendable {
       replacing: false)
   }
 
-  /// Makes the file's name survive a power cut.
-  func synchronize() throws(StorageError) {
+  /// Makes the file's name survive a power cut: who added the last key may have been killed before
+  /// that.
+  private func synchronize() throws(StorageError) {
     try FileSystem.synchronizeDirectory(directory.path)
     // The process that made the directory may have been killed before it synchronized its name.
     try FileSystem.synchronizeParent(of: directory.path)

@@ -118,7 +118,7 @@ extension Vault {
     let slot = try ring.makeSlot(vaultID: vaultID, for: secret)
     let header = try ring.makeHeader(
       vaultID: vaultID, slots: [slot], context: storage.context)
-    guard let storage = try self.storage.create(header) else { return nil }
+    guard let (_, storage) = try self.storage.replaceHeader({ header }) else { return nil }
     return try makeCurrent(
       VaultSession(header: header, storage: storage, ring: ring), ifNotLockedSince: lockCount,
       isNew: true)

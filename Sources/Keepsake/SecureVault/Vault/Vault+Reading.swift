@@ -83,7 +83,10 @@ extension Vault {
       var services: [String] = []
       for _ in 0..<session.passCount {
         for directoryName in try storage.entryDirectories() {
-          for path in try storage.entries(in: directoryName) {
+          let paths = try withoutFailing(&failures) { () throws(StorageError) in
+            try storage.entries(in: directoryName)
+          }
+          for path in paths ?? [] {
             guard let names = try session.readNames(at: path, &failures) else { continue }
             services.append(names.service)
             break
@@ -111,19 +114,28 @@ extension Vault {
   }
 }
 
+/// What `body` returns. If it throws, returns nil and appends the failure: one bad entry hides no
+/// other.
+private func withoutFailing<R>(
+  _ failures: inout [StorageError], _ body: () throws(StorageError) -> R?
+) throws(StorageError) -> R? {
+  do throws(StorageError) {
+    return try body()
+  } catch {
+    // Says nothing about the entry.
+    if error.isDescriptorLimit { throw error }
+    failures.append(error)
+    return nil
+  }
+}
+
 extension VaultSession {
-  /// The names in an entry. If it cannot be opened, returns nil and appends the failure.
   fileprivate func readNames(
     at path: EntryPath, _ failures: inout [StorageError]
   ) throws(StorageError) -> EntryNames? {
-    do throws(StorageError) {
-      return try readEntry(at: path, .names)?.names
-    } catch {
-      // Says nothing about the entry.
-      if error.isDescriptorLimit { throw error }
-      failures.append(error)
+    try withoutFailing(&failures) { () throws(StorageError) in
+      try readEntry(at: path, .names)?.names
     }
-    return nil
   }
 }
 #endif

@@ -134,7 +134,9 @@ extension VaultDirectory {
     try FileSystem.synchronizeParent(of: path)
     guard isEmpty else {
       // What cannot be removed now is removed with the next one.
-      try? FileSystem.removeOldCopies(before: kept, stem)
+      try? FileSystem.removeOldCopies(before: kept, stem) { path throws(StorageError) in
+        try eraseCopy(at: path)
+      }
       return kept
     }
     // Nothing is lost if it stays.
@@ -153,7 +155,9 @@ extension VaultDirectory {
     try FileSystem.createDirectory(target, mode: mode, durable: false)
     for directory in try FileSystem.list(source).filter(EntryPath.isName) {
       let path = source + "/" + directory
-      guard try FileSystem.status(path, followsLinks: false)?.isDirectory == true else { continue }
+      let status = try FileSystem.status(path, followsLinks: false)
+      if status?.isSymbolicLink == true { throw .linkInTheWay(path) }
+      guard status?.isDirectory == true else { continue }
       try FileSystem.makeDirectory(target + "/" + directory, mode: mode)
       for name in try FileSystem.list(path).filter(EntryPath.isName) {
         try copyFile(path + "/" + name, to: "\(target)/\(directory)/\(name)", mode & 0o666)

@@ -151,10 +151,9 @@ extension VaultDirectory {
         try FileSystem.makeDirectory(path.directoryName, in: directory, mode: mode)
       }
     }
-    // The process that made that directory, the header or the key may have been killed before it
+    // The process that made that directory or the header may have been killed before it
     // synchronized them.
     try paths.synchronize()
-    if headerFile?.usesKeyFile == true { try ownKeyFile().synchronize() }
     try paths.removeTemporaryEntries(in: path.directoryName)
     directories.withLock { _ = $0.durable.set(path.directoryName, ()) }
     return directory
@@ -188,13 +187,22 @@ extension VaultDirectory {
     return try unlinkEntries(in: directoryNames)
   }
 
-  /// Removes the entries in these directories such that they stay removed after a power cut. The
-  /// caller holds the exclusive lock.
+  /// Removes the entries in these directories such that they stay removed after a power cut, so far
+  /// as they can be. The caller holds the exclusive lock.
   func unlinkEntries(in directoryNames: [String]) throws(StorageError) {
-    for name in directoryNames where try isDirectory(name) {
-      for path in try entries(in: name) { try FileSystem.unlink(path.path) }
-      try synchronize(name)
+    var failure: StorageError?
+    for name in directoryNames {
+      do throws(StorageError) {
+        guard try isDirectory(name) else { continue }
+        for path in try entries(in: name) {
+          do throws(StorageError) { try FileSystem.unlink(path.path) } catch { failure = error }
+        }
+        try synchronize(name)
+      } catch {
+        failure = error
+      }
     }
+    if let failure { throw failure }
   }
 
   /// Whether there is any of these directories.

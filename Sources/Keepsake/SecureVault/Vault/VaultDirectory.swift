@@ -7,14 +7,11 @@ internal import Synchronization
 struct HeaderFile: Sendable {
   private let file: File
   private let status: FileStatus
-  /// Whether the vault is protected with the key file.
-  let usesKeyFile: Bool
 
-  init(of header: VaultHeader, _ file: File, _ status: FileStatus) {
+  init(_ file: File, _ status: FileStatus) {
     self.file = file
     self.status = status
     file.keep(status)
-    usesKeyFile = header.masterSlot?.kind == .keyFile
   }
 
   func isSame(as other: FileStatus) -> Bool {
@@ -99,17 +96,19 @@ final class VaultDirectory: VaultStorage {
           try paths.removeTemporaryEntries(in: directoryName, olderThan: -1)
           isRemoved = try directory.removeEmptyDirectory()
         }
-        if isRemoved { continue }
-        failures.append(
-          StorageError(
-            .damaged, operation: "rmdir", path: directory.path,
-            reason: "the directory stays because it also holds other files",
-            remedy: "Move those files away, and repeat the call."))
+        if !isRemoved { failures.append(Self.otherFiles(in: directory.path)) }
       } catch {
         failures.append(error)
       }
     }
     return failures
+  }
+
+  private static func otherFiles(in directory: String) -> StorageError {
+    StorageError(
+      .damaged, operation: "rmdir", path: directory,
+      reason: "the directory stays because it also holds other files",
+      remedy: "Move those files away, and repeat the call.")
   }
 
   // MARK: The header
@@ -123,7 +122,7 @@ final class VaultDirectory: VaultStorage {
     }
     let bytes = try file.read(from: 0, count: status.size)
     let header = try VaultHeader(bytes, path: paths.header)
-    return (header, with(HeaderFile(of: header, file, status)))
+    return (header, with(HeaderFile(file, status)))
   }
 
   private func with(_ file: HeaderFile) -> VaultDirectory {
@@ -142,36 +141,29 @@ final class VaultDirectory: VaultStorage {
   ) throws(StorageError) -> (VaultHeader, any VaultStorage)? {
     let (lock, mode) = try lockExclusively()
     defer { lock.unlock() }
-    guard try isCurrent(), let header = try makeHeader() else { return nil }
-    return (header, try write(header, mode: mode, isFirst: false))
-  }
-
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)? {
-    let (lock, mode) = try lockExclusively()
-    defer { lock.unlock() }
     guard try isCurrent() else { return nil }
-    try requireNoEntries()
-    return try write(header, mode: mode, isFirst: true)
+    if headerFile == nil { try requireNoEntries() }
+    guard let header = try makeHeader() else { return nil }
+    return (header, try write(header, mode: mode))
   }
 
   /// Writes the header's file. The caller holds the exclusive lock.
-  private func write(
-    _ header: VaultHeader, mode: UInt32, isFirst: Bool
-  ) throws(StorageError) -> VaultDirectory {
+  private func write(_ header: VaultHeader, mode: UInt32) throws(StorageError) -> VaultDirectory {
     let path = paths.header
     let bytes = try header.bytesToStore(path: path)
     try FileSystem.removeStaleTemporaryFiles(for: path)
     // Never wider than the file that it replaces.
     let newMode = try mode & 0o666 & (FileSystem.status(path)?.mode ?? mode)
     let isInPlace = try bytes.withBytes { bytes throws(StorageError) in
-      try FileSystem.write(bytes, to: path, mode: newMode, durable: true, replacing: !isFirst)
+      try FileSystem.write(
+        bytes, to: path, mode: newMode, durable: true, replacing: headerFile != nil)
     }
     guard isInPlace, let file = try File.openIfPresent(path) else {
       throw StorageError(
         .damaged, operation: "open", path: path,
         reason: "another program created or removed this file", remedy: "Try again.")
     }
-    return with(HeaderFile(of: header, file, try file.status(withTimes: true)))
+    return with(HeaderFile(file, try file.status(withTimes: true)))
   }
 
   /// Keeps all other threads and processes from writing to the vault.
@@ -190,15 +182,19 @@ final class VaultDirectory: VaultStorage {
 
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
     let copies = try replacedVaults(reporting: report) + abandonedCopies()
-    let isPresent = try FileSystem.status(paths.directory) != nil
-    if isPresent { try eraseVault(reporting: report) }
     var failure: StorageError?
     for path in copies {
       do throws(StorageError) {
-        try Self.eraseReplacedVault(path)
+        try eraseCopy(at: path, reporting: report)
       } catch {
         failure = failure ?? error
       }
+    }
+    let isPresent = try FileSystem.status(paths.directory) != nil
+    if isPresent {
+      let lock = try lockExclusively().lock
+      defer { lock.unlock() }
+      try eraseFiles(hasReaders: true, reporting: report)
     }
     if let failure {
       throw StorageError(
@@ -257,16 +253,28 @@ final class VaultDirectory: VaultStorage {
     return copies
   }
 
-  private func eraseVault(reporting report: (StorageError) -> Void) throws(StorageError) {
-    let lock = try lockExclusively().lock
-    defer { lock.unlock() }
+  /// Erases a vault that a restore has replaced or copied, which has no readers and no writers.
+  func eraseCopy(
+    at path: String, reporting report: (StorageError) -> Void = { _ in }
+  ) throws(StorageError) {
+    let copy = VaultDirectory(paths.ofCopy(at: path), timeout: timeout)
+    try copy.eraseFiles(hasReaders: false, reporting: report)
+    try FileSystem.unlink(copy.paths.lock)
+    let directory = ConfinedPath(base: FileSystem.parent(of: path))
+      .appending(FileSystem.name(of: path))
+    if try !directory.removeEmptyDirectory() { report(Self.otherFiles(in: path)) }
+  }
+
+  private func eraseFiles(
+    hasReaders: Bool, reporting report: (StorageError) -> Void
+  ) throws(StorageError) {
     try unlinkEntries(in: entryDirectories())
     for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
     try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
     // Make the removal of the entries durable before removing the header: an entry that reappeared
     // after a power cut could never be opened.
     try FileSystem.synchronizeDirectory(paths.directory)
-    try eraseHeader(reporting: report)
+    try eraseHeader(hasReaders: hasReaders, reporting: report)
     try FileSystem.synchronizeDirectory(paths.directory)
   }
 
@@ -274,40 +282,31 @@ final class VaultDirectory: VaultStorage {
   /// in place.
   ///
   /// A header that has another hard link is only removed: the link may be a backup.
-  private func eraseHeader(reporting report: (StorageError) -> Void) throws(StorageError) {
+  private func eraseHeader(
+    hasReaders: Bool, reporting report: (StorageError) -> Void
+  ) throws(StorageError) {
     guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
     guard status.isRegularFile, status.linkCount == 1 else {
-      return try FileSystem.remove(paths.header)
+      return try FileSystem.unlink(paths.header)
     }
-    // Readers find the whole header or none.
-    let doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
-    try FileSystem.rename(paths.header, to: doomed)
+    var doomed = paths.header
+    if hasReaders {
+      // They find the whole header or none.
+      doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
+      try FileSystem.rename(paths.header, to: doomed)
+    }
     do throws(StorageError) {
       // After a power cut, too.
-      try FileSystem.synchronizeDirectory(paths.directory)
-      try Self.overwrite(doomed, status.size)
+      if hasReaders { try FileSystem.synchronizeDirectory(paths.directory) }
+      let file = try File(doomed, .readWriteNoFollow)
+      let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
+      try file.overwrite(zeros.span.bytes, at: 0)
+      try file.synchronize()
     } catch {
       report(error.inContext(of: "eraseVault"))
     }
     // Like any temporary file, it does not stay because of a failure that is over by now.
-    if (try? FileSystem.remove(doomed)) == nil { try FileSystem.remove(doomed) }
-  }
-
-  private static func overwrite(_ path: String, _ size: Int) throws(StorageError) {
-    let file = try File(path, .readWriteNoFollow)
-    let zeros = [UInt8](repeating: 0, count: min(size, VaultHeader.maxSize))
-    try file.overwrite(zeros.span.bytes, at: 0)
-    try file.synchronize()
-  }
-
-  /// Does the same with a vault that a restore has replaced, which has no readers.
-  private static func eraseReplacedVault(_ path: String) throws(StorageError) {
-    let header = path + "/" + VaultMarker.fileName
-    let status = try FileSystem.status(header, followsLinks: false)
-    if let status, status.isRegularFile, status.linkCount == 1 {
-      try overwrite(header, status.size)
-    }
-    try FileSystem.remove(path)
+    if (try? FileSystem.unlink(doomed)) == nil { try FileSystem.unlink(doomed) }
   }
 }
 #endif

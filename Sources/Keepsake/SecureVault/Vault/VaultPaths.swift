@@ -11,13 +11,22 @@ struct VaultPaths: Sendable {
   let lock: String
 
   init(in storeDirectory: StoreDirectory, finder: DirectoryFinder) {
-    self.finder = finder
     var storeDirectory = storeDirectory
     storeDirectory.isRestricted = true
+    self.init(storeDirectory.path + "/vault", in: storeDirectory, finder)
+  }
+
+  private init(_ directory: String, in storeDirectory: StoreDirectory, _ finder: DirectoryFinder) {
+    self.finder = finder
     self.storeDirectory = storeDirectory
-    directory = storeDirectory.path + "/vault"
+    self.directory = directory
     header = directory + "/" + VaultMarker.fileName
     lock = directory + "/.lock"
+  }
+
+  /// The paths of a copy of the vault, or of one that it has replaced.
+  func ofCopy(at directory: String) -> VaultPaths {
+    VaultPaths(directory, in: storeDirectory, finder)
   }
 
   /// The path of a new entry's file, below the vault's directory, before it is moved into place. It

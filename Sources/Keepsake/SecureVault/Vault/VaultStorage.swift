@@ -20,11 +20,6 @@ package protocol VaultStorage: Sendable {
   /// The header as it is now, and the storage with it; nil if there is none.
   func readHeader() throws(StorageError) -> (VaultHeader, any VaultStorage)?
 
-  /// Stores the first header of a new vault; nil if there is a header already.
-  ///
-  /// - Throws: An error of code `damaged` if there are entries.
-  func create(_ header: VaultHeader) throws(StorageError) -> (any VaultStorage)?
-
   /// Whether the header, which may be damaged, is still this one; if this belongs to none, whether
   /// there still is none.
   func isCurrent() throws(StorageError) -> Bool
@@ -33,11 +28,13 @@ package protocol VaultStorage: Sendable {
   /// may have been replaced already; it has arrived on this one when this returns false.
   func isStillStored() throws(StorageError) -> Bool
 
-  /// Replaces the header if it is still this one.
+  /// Replaces the header if it is still this one. If this belongs to none, stores the first one of
+  /// a new vault.
   ///
   /// - Parameter makeHeader: Returns nil to leave everything as it is. Entries that another process
   ///   stores in the meantime are sealed under the primary key of this header.
   /// - Returns: nil if nothing was done.
+  /// - Throws: An error of code `damaged` if there is no header, but there are entries.
   func replaceHeader(
     _ makeHeader: () throws(StorageError) -> VaultHeader?
   ) throws(StorageError) -> (VaultHeader, any VaultStorage)?

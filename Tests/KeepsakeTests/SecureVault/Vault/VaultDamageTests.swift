@@ -418,6 +418,20 @@ import Testing
     #expect(try directory.secrets().get("l") == "other")
   }
 
+  @Test func anUnreadableServiceHidesNoOther() throws {
+    let failures = Failures()
+    try directory.secrets("other").set("v", forKey: "k")
+    let store = directory.secrets(failures: failures)
+    try store.set("v", forKey: "k")
+    let service = FileSystem.parent(of: try directory.secretPath("k"))
+    let plan = FaultPlan(decide: {
+      $0.call == .list && $0.path == service ? .fail(EACCES) : .proceed
+    })
+    let services = try FaultPlan.$current.withValue(plan) { try store.services() }
+    #expect(services == ["other"])
+    #expect(failures.all.map(\.path) == [service])
+  }
+
   @Test func ignoresForeignFiles() throws {
     let store = directory.secrets()
     try store.set("v", forKey: "k")

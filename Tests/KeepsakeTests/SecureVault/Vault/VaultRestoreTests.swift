@@ -226,6 +226,40 @@ import Testing
     #expect(try store.get("k") == "w")
   }
 
+  /// Neither erasing nor the removal of the oldest vault removes a file that the library has not
+  /// made.
+  @Test(arguments: [true, false]) func otherFilesInAReplacedVaultStay(isErased: Bool) throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    let store = stage.directory.secrets()
+    let kept = try #require(try stage.restore())
+    let notes = [kept + "/notes", kept + "/other/notes"]
+    try FileSystem.makeDirectory(kept + "/other", mode: 0o700)
+    for path in notes {
+      _ = try FileSystem.replace(path, with: [1], mode: 0o600, durable: false)
+    }
+    if isErased {
+      try store.eraseVault()
+    } else {
+      for _ in 0..<3 { #expect(try stage.restore() != nil) }
+    }
+    #expect(try Set(FileSystem.list(kept)) == ["notes", "other"])
+    for path in notes { #expect(try Bytes.read(path) == [1]) }
+  }
+
+  @Test func aBackupDoesNotOmitALinkedService() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    let service = FileSystem.parent(of: try directory.secretPath("k"))
+    try FileSystem.rename(service, to: directory.path + "/elsewhere")
+    try #require(symlink(directory.path + "/elsewhere", service) == 0)
+    #expect(try directory.secrets().get("k") == "v")
+    let error = #expect(throws: StorageError.self) {
+      try store.backUp(to: directory.file("backup").path, keyFile: nil)
+    }
+    #expect(error?.path == service)
+  }
+
   /// A restore that was killed has left a whole copy. Another one is still running.
   @Test(arguments: [true, false]) func erasingRemovesWhatAKilledRestoreLeft(
     isPresent: Bool
