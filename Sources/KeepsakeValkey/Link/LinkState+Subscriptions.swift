@@ -57,7 +57,10 @@ extension LinkState {
     // Before the first subscription the answer to PING is a status.
     case .status: return
     case .error(let error):
-      refuse(error)
+      let refusal = error.refusal(by: server)
+      // The next connection subscribes to all channels again, when the reason has passed.
+      if !unconfirmed.isEmpty, let refusal, refusal.code == .unreachable { throw refusal }
+      refuse(refusal ?? .unreachable(server, "the server refused a subscription (\(error.code))"))
       return
     case .integer, .bytes, .null, .array: break
     }
@@ -66,11 +69,8 @@ extension LinkState {
       remedy: "Check that the address leads to a Valkey or Redis server.")
   }
 
-  private mutating func refuse(_ error: ErrorReply) {
+  private mutating func refuse(_ cause: StorageError) {
     guard let channel = unconfirmed.popFirst(), let handler = channels[channel] else { return }
-    let cause =
-      error.refusal(by: server)
-      ?? .unreachable(server, "the server refused a subscription (\(error.code))")
     events.append { handler.onLost(cause) }
   }
 

@@ -146,6 +146,26 @@ import Testing
     waitUntil("there was no subscription") { events.all.last == "subscribed" }
   }
 
+  /// Another client's script takes long, and the server refuses everything else meanwhile.
+  @Test func subscribesOnceTheServerIsNotBusy() throws {
+    let (link, other) = (server.link(options: .quick), server.link())
+    let (early, late) = (Recorder<String>(), Recorder<String>())
+    try link.subscribe(to: channel, recording(early))
+    early.waitForCount(1, "there was no subscription")
+    #expect(try other.perform(Command("CONFIG", "SET", "lua-time-limit", "1")).text == "OK")
+    other.submit([Command("EVAL", "while true do end", "0")]) { _ in }
+    waitForFailure(.unreachable, reason: "BUSY") { _ = try link.perform(Command("PING")) }
+    try link.subscribe(to: Array("late".utf8), recording(late))
+    late.waitForCount(1, "the refusal was not told")
+    #expect(late.all.first == "lost: unreachable")
+    #expect(try link.perform(Command("SCRIPT", "KILL")).text == "OK")
+    waitUntil("there was no subscription") {
+      early.all.last == "subscribed" && late.all.last == "subscribed"
+    }
+    #expect(try other.perform(Command("PUBLISH", "late", "m")) == .integer(1))
+    waitUntil("the message is missing") { late.all.last == "m" }
+  }
+
   @Test func userMayHaveNoRightToAChannel() throws {
     try server.command(
       "ACL", "SETUSER", "ann", "on", ">pw", "~*", "resetchannels", "&allowed", "+@all")
