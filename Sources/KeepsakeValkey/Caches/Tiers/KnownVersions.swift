@@ -180,7 +180,7 @@ struct KnownVersions: Sendable {
     }
     if number <= last?.number ?? removal.number {
       // A late message, or a new one of a server that has lost changes.
-      if let last, number < last.number { facts[key]?.period = nil }
+      if let last, number < last.number || last.held != held { facts[key]?.period = nil }
       return false
     }
     var fact = Fact(number: number, held: held, notedAt: now(), isSeen: last?.isSeen ?? false)
@@ -191,7 +191,6 @@ struct KnownVersions: Sendable {
 
   /// Notes a message that all keys were removed.
   mutating func noteRemovalOfAll(_ number: UInt64) {
-    if number == removal.number { return }
     // If the server has lost changes, facts of larger numbers may be older.
     period += 1
     guard number > removal.number else { return }

@@ -132,6 +132,20 @@ import Testing
     #expect(isNoted(8) && known.mayUse("k", version(8)))
   }
 
+  /// The same, but the connections stay, and another change has the number of the lost one.
+  @Test mutating func equalNumberOfAnotherChangeIsAskedFor() {
+    #expect(isNoted(5) && isNoted(8, of: "l"))
+    #expect(!startsRemoval(.entry(version(5)), 5) && isCurrent("k", 5), "the same change")
+    let other = EntryVersion(number: 5, name: 1)
+    #expect(!startsRemoval(.entry(other), 5) && !isCurrent("k", 5) && isCurrent("l", 8))
+    let call = known.begin("k")
+    #expect(known.note(.entry(other), 5, call) && known.isNewest("k", .entry(other)))
+    known.noteRemovalOfAll(7)
+    #expect(isNoted(8, of: "l") && isCurrent("l", 8))
+    known.noteRemovalOfAll(7)
+    #expect(!isCurrent("l", 8), "removed by another one")
+  }
+
   // MARK: Changes that the server was not told of
 
   @Test mutating func unsentChangeIsNewerThanAllOthers() {

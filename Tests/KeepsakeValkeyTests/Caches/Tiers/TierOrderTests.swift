@@ -409,6 +409,22 @@ import Testing
     #expect(try cache.model("k") == "b")
   }
 
+  /// The replica takes over without a cut.
+  @Test(arguments: ["set", "removeAll"]) func lostChangeIsNotKeptWithoutACut(
+    _ change: String
+  ) throws {
+    try other.set("a", forKey: "l")
+    #expect(try cache.model("l") == "a")
+    let before = server.state.withLock { ($0.lastNumber, $0.entries) }
+    if change == "removeAll" { try other.removeAll() }
+    try other.set("lost", forKey: "k")
+    #expect(try cache.model("k") == "lost" && cache.model("k") == "lost")
+    server.state.withLock { ($0.lastNumber, $0.entries) = before }
+    // It has the number of the lost one.
+    if change == "removeAll" { try other.removeAll() } else { try other.set("b", forKey: "k") }
+    #expect(try cache.model("k") == (change == "set" ? "b" : nil as String?))
+  }
+
   /// Its number is larger than that of the answer.
   @Test func lostEntryIsRemoved() throws {
     try other.set("lost", forKey: "k")
