@@ -148,25 +148,28 @@ final class Server: Sendable {
   ///
   /// A server older than Redis 7.2 cannot be asked for that: then this returns at once.
   ///
+  /// - Returns: The result of `marker`; nil if it was not run.
   /// - Throws: `misuse` if the server writes nothing to a disk.
-  func synchronize(_ marker: Script, _ arguments: Script.Arguments) throws(StorageError) {
+  func synchronize(
+    _ marker: Script, _ arguments: Script.Arguments
+  ) throws(StorageError) -> Reply? {
     // Waits for nothing, and so tells whether the server knows the command.
     if case .error(let error) = try link.perform(Command(reading: "WAITAOF", "0", "0", "1")),
       error.begins(with: "ERR unknown command")
     {
       // A user may have no right to ask.
       guard case .bytes(let text) = try link.perform(Command(reading: "INFO", "persistence"))
-      else { return }
+      else { return nil }
       if text.contains("aof_enabled:0\r\n".utf8) { throw keepsNothing }
-      return
+      return nil
     }
     let timeout = address.requestTimeout
     var wait = Command("WAITAOF", "1", "0")
     wait.append(max(1, Int(timeout / .milliseconds(1))))
     wait.waitTime = timeout
-    let (_, others) = try marker.run(on: link, arguments, followedBy: [wait])
+    let (reply, others) = try marker.run(on: link, arguments, followedBy: [wait])
     switch others.first {
-    case .array(let counts) where counts.first == .integer(1): return
+    case .array(let counts) where counts.first == .integer(1): return reply
     case .array:
       throw StorageError(
         .timedOut, operation: "synchronize", path: address.description,

@@ -125,9 +125,17 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   }
 
   func synchronize() throws {
-    let (name, id) = state.withLock { ($0.nextName(), $0.contents.id) }
-    let nothing = arguments(of: TableChanges([]), named: name, id: id)
-    try server.synchronize(TableScripts.change, nothing)
+    for _ in 0..<3 {
+      let (name, id, conflict) = state.withLock { ($0.nextName(), $0.contents.id, $0.conflict) }
+      if let conflict { throw conflict }
+      let nothing = arguments(of: TableChanges([]), named: name, id: id)
+      guard let reply = try server.synchronize(TableScripts.change, nothing),
+        try result(of: reply).code != 1
+      else { return }
+      // The server has another table. Reading it tells whether that is a conflict.
+      try load()
+    }
+    throw isBeingReplaced
   }
 
   private func change(

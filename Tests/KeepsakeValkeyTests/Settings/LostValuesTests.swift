@@ -28,6 +28,7 @@ import Testing
       expectFailure(.notFound, reason: "has lost the settings") { try client.set("b", "2") }
       expectFailure(.notFound) { try client.set("a", nil) }
       expectFailure(.notFound) { try client.table.removeAll() }
+      expectFailure(.notFound) { try client.table.synchronize() }
       expectFailure(.notFound) {
         _ = try client.table.replace(nil, with: Data("2".utf8), forKey: "b")
       }

@@ -144,6 +144,38 @@ import Testing
     waitUntil("there was no other connection") { fake.connectionCount > 4 }
   }
 
+  /// The server writes its data to the disk, and that is not what this process knows.
+  @Test(arguments: [(-1, .notFound), (-2, .unsupportedVersion)] as [(Int, StorageError.Code)])
+  func synchronizeNoticesALoss(_ result: Int, _ code: StorageError.Code) throws {
+    let ids = Recorder<String>()
+    let fake = try FakeServer { connection, _ in
+      while let words = connection.command() {
+        switch words[0] {
+        case "SUBSCRIBE":
+          let channel = words[1]
+          connection.send(
+            "*3\r\n$9\r\nsubscribe\r\n$\(channel.utf8.count)\r\n\(channel)\r\n:1\r\n")
+        case "EVALSHA" where words[1] == TableScripts.snapshot.digest:
+          ids.append("i\(ids.count)")
+          connection.send(
+            "*6\r\n:1\r\n:1\r\n$2\r\ni\(ids.count)\r\n$1\r\nc\r\n$0\r\n\r\n"
+              + "*2\r\n$1\r\na\r\n$1\r\n1\r\n")
+        case "EVALSHA": connection.send("*3\r\n:\(result)\r\n:0\r\n$0\r\n\r\n")
+        case "WAITAOF": connection.send("*2\r\n:1\r\n:0\r\n")
+        default: connection.send("+OK\r\n")
+        }
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    let table = SettingsTable(
+      TableName(app: "app", suite: "suite"), on: Server(fake.address, options: .quick),
+      cache: DiskCache.named(.memory), report: { _ in })
+    let mirror = StorageEngines.Mirror(table, report: { _ in })
+    #expect(try mirror.keys() == ["a"])
+    expectFailure(code) { try mirror.synchronize() }
+    #expect(try mirror.keys() == ["a"])
+  }
+
   /// A server whose search never comes to its end.
   @Test func endlessSearchTimesOut() throws {
     let fake = try FakeServer { connection, _ in connection.answer("*2\r\n$1\r\n7\r\n*0\r\n") }
