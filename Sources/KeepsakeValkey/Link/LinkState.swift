@@ -17,7 +17,7 @@ struct LinkState {
   private var failure: StorageError?
   var commands = ReconnectingConnection()
   var subscriptions = ReconnectingConnection()
-  /// That of the first connection, for later ones.
+  /// That of the last connection, for the next one; nil if that is to read the files again.
   var context: TLSContext?
   /// Why the link is closed; nil while it is open.
   private var closingError: StorageError?
@@ -339,16 +339,16 @@ struct LinkState {
     _ role: Connection.Role, _ cause: StorageError, wasReady: Bool, isCut: Bool
   ) {
     loop.wake()
-    switch role {
-    case .commands:
-      let isAtOnce = commands.scheduleAttempt(options, isAtOnce: isCut)
+    let isAtOnce = self[role].scheduleAttempt(options, isAtOnce: isCut)
+    // The certificates may have been renewed since they were read.
+    if !isAtOnce { context = nil }
+    if role == .commands {
       if wasReady { events.append { [handlers] in handlers.onDisconnect(cause) } }
       failure = isAtOnce ? nil : cause
       if !isAtOnce { failQueue(cause) }
       // The next connection may be to another server, whose messages are those that count.
       subscriptions.connection?.end()
       subscriptions.connection = nil
-    case .subscriptions: _ = subscriptions.scheduleAttempt(options, isAtOnce: isCut)
     }
     loseChannels(cause)
   }

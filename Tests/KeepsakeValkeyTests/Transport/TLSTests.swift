@@ -240,6 +240,24 @@ import Testing
     }
   }
 
+  /// The files are read again, because the link may live longer than a certificate.
+  @Test func renewedCertificateIsUsed() throws {
+    let server = try TLSServer(hosts: Self.hosts, ["--tls-auth-clients", "yes"])
+    func renew(by authority: String) throws {
+      try server.certificates.issue("client", for: "email:shop@example.com", by: authority)
+    }
+    try renew(by: "stranger")
+    let link = try server.link("valkeys://localhost:\(server.port)", options: .quick) {
+      $0.certificate = server.certificates.path("client.pem")
+      $0.key = server.certificates.path("client.key")
+    }
+    expectFailure(.accessDenied) { _ = try link.perform(Command("PING")) }
+    try renew(by: "authority")
+    waitUntil("the certificate was not read") {
+      (try? link.perform(Command("PING")).text) == "PONG"
+    }
+  }
+
   // MARK: No encryption
 
   @Test func aPlainConnectionToAnotherMachineIsReportedOnce() throws {
