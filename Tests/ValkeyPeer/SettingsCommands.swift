@@ -37,6 +37,7 @@ func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   case "get":  // KEY: and ends at once
     printLine("\(Defaults.int(arguments[4]))")
   case "fork-settings": forkSettings()
+  case "take-over-settings": followAfterTakeOver()
   case "outage": try failWrites(count: Int(arguments[4]) ?? 0)
   case "local":
     Defaults.set(1, forKey: "a", suite: "local")
@@ -117,6 +118,15 @@ private func forkSettings() {
   Defaults.set(3, forKey: "parent")
   let status = wait(for: child)
   printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
+}
+
+/// Closes all descriptors, and follows the changes of another process.
+private func followAfterTakeOver() {
+  for number in 0...5 {
+    waitUntil { Defaults.int("n") == number }
+    if number == 0 { closeDescriptors() }
+    printLine("\(number)")
+  }
 }
 
 private func rotateKeys() -> Bool {

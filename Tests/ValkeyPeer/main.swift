@@ -87,10 +87,15 @@ func writeAfterTheEnd(_ link: Link) {
   report("after", link)
 }
 
-/// Closes all descriptors, as a daemon does, and opens others, which stay as they are.
+/// As a daemon does.
+func closeDescriptors() {
+  for descriptor in 3..<Int32(256) { close(descriptor) }
+}
+
+/// Closes all descriptors and opens others, which stay as they are.
 func takeOver(_ link: Link) {
   report("before", link)
-  for descriptor in 3..<Int32(256) { close(descriptor) }
+  closeDescriptors()
   let own = (0..<24).map { _ in open("/dev/null", O_RDWR) }
   let sockets = socketCount()
   for name in ["after", "again"] { report(name, link, beside: sockets) }

@@ -146,10 +146,18 @@ package final class Link: Sendable {
         if isOwn { loop.change { $0.close(.descriptorClosed(server)) } } else { loop.abandon() }
         current.loop = nil
       }
-      let loop = try LinkLoop(server, options, handlers, channels: current.channels)
+      let loop = try LinkLoop(
+        server, options, handlers, channels: current.channels,
+        onEnd: { [weak self] in self?.connectForChannels() })
       try loop.start()
       current.loop = loop
       return loop
     }
+  }
+
+  /// Connects again after the program has closed the descriptors, because messages are expected
+  /// although no caller uses the link.
+  private func connectForChannels() {
+    if !current.withLock({ $0.channels.isEmpty }) { try? connect() }
   }
 }

@@ -10,13 +10,17 @@ final class LinkLoop: Sendable {
   private let openSockets = OpenSockets()
   private let wakeUp: WakeUp
   private let state: Locked<LinkState>
+  /// Called by the thread when it ends: the link was closed, or the program has closed the
+  /// descriptors.
+  private let onEnd: @Sendable () -> Void
 
   init(
     _ server: ServerAddress, _ options: LinkOptions, _ handlers: LinkHandlers,
-    channels: [[UInt8]: ChannelHandler]
+    channels: [[UInt8]: ChannelHandler], onEnd: @escaping @Sendable () -> Void
   ) throws(StorageError) {
     self.server = server
     self.options = options
+    self.onEnd = onEnd
     wakeUp = try WakeUp()
     state = Locked(LinkState(server, options, handlers, openSockets, channels: channels))
   }
@@ -84,7 +88,7 @@ final class LinkLoop: Sendable {
       switch state.withLock({ $0.nextLoopStep() }) {
       case .deliver(let events, let isLast):
         for event in events { event() }
-        if isLast { return }
+        if isLast { return onEnd() }
       case .prepare(let role, let context): prepare(role, reusing: context)
       case .poll(let sockets, let timeout): wait(for: sockets, timeout)
       }

@@ -1,6 +1,7 @@
 import Foundation
 import Testing
 
+@testable import Keepsake
 @testable import KeepsakeTestSupport
 @testable import KeepsakeValkey
 
@@ -27,6 +28,20 @@ import Testing
   @Test(.forksBesideThreads) func forkedChildReadsAndWrites() throws {
     let lines = try server.runPeer(["fork-settings"])
     #expect(lines == ["parent 1", "child 1 2", "child 3 1", "parent 2 1 0"])
+  }
+
+  /// As daemons do with `closefrom(3)`. A process that only reads makes no call that connects.
+  @Test func closedDescriptorsAreOpenedAgain() throws {
+    let table = SettingsTable(
+      TableName(app: "shop", suite: "standard"), on: server.backend(),
+      cache: DiskCache.named(.memory), report: { _ in })
+    let lines = try server.runPeer(["take-over-settings"]) { _, output in
+      for number in 1...5 {
+        waitUntil("a change did not arrive") { output().contains("\(number - 1)\n") }
+        try table.set(Data("\(number)".utf8), forKey: "n")
+      }
+    }
+    #expect(lines.filter { !$0.hasPrefix("report") } == (0...5).map { "\($0)" })
   }
 
   /// A process that ends at once has left its copy for the next one.
