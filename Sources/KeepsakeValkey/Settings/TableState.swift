@@ -477,9 +477,11 @@ struct TableState {
     return load
   }
 
-  /// Shows a change of this process that does not follow what is known. The next snapshot has it.
+  /// Shows a change of this process that does not follow what is known, unless that is newer. The
+  /// next snapshot has it.
   private mutating func showEarly(_ changes: TableChanges, version: Int64, name: String) {
-    guard isKnown else { return }
+    // Without a name, the version is one to which the server has gone back, and the values are not.
+    guard isKnown, version > contents.version || contents.name.isEmpty else { return }
     if version > newest.version { newest = Change(version: version, name: name) }
     var entries = changes.entries
     if changes.removesAll {

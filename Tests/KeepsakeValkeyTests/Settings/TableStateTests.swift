@@ -537,6 +537,28 @@ import Testing
     #expect(follower.values == ["a": "13", "b": "12"])
   }
 
+  /// A snapshot that has a later one was read before its thread went on.
+  @Test(arguments: [false, true]) func ownChangeIsNotShownOverANewerOne(_ removesAll: Bool) {
+    follower.lose(unreachable)
+    _ = follower.finishLoading(follower.beginLoading() ?? 0, Self.snapshot(7, ["a": "7"]))
+    let changes = removesAll ? TableChanges([], removesAll: true) : Self.changes(["a": "6"])
+    #expect(follower.note(changes, version: 6, id: "id"))
+    #expect(follower.noteEarly(changes, version: 6) == nil)
+    #expect(follower.values == ["a": "7"])
+  }
+
+  /// Two threads hear that the server has lost changes, the later one first.
+  @Test func ownChangesAfterALossAreShown() {
+    let follower = Self.follower(20)
+    follower.lose(unreachable)
+    let baseline = follower.state.baseline
+    #expect(follower.noteServerVersion(18, since: baseline).report?.code == .damaged)
+    #expect(follower.note(Self.changes(["a": "19"]), version: 19, id: "id"))
+    #expect(follower.noteServerVersion(17, since: baseline).report == nil)
+    #expect(follower.note(Self.changes(["b": "18"]), version: 18, id: "id"))
+    #expect(follower.values == ["a": "19", "b": "18"])
+  }
+
   /// After waiting in vain for earlier changes.
   @Test func ownChangeIsShownEarlyAndTheTableReadAgain() {
     let load = follower.noteEarly(Self.changes(["a": "9"]), version: 9)
