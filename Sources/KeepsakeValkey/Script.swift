@@ -3,8 +3,8 @@ internal import Keepsake
 
 /// A script that the server runs, all or nothing.
 ///
-/// It is named by its digest. A server that does not know it, because it was restarted or is
-/// another one after a failover, has run nothing and is given the source.
+/// It is named by its digest. A server that does not know it, because it was restarted, is another
+/// one after a failover or has evicted it, has run nothing and is given the source.
 struct Script: Sendable {
   private let source: String
   /// The SHA-1 of the source in hexadecimal digits, as `EVALSHA` expects.
@@ -35,7 +35,8 @@ struct Script: Sendable {
     var count: Int { keys.count + values.count }
   }
 
-  private func command(_ name: String, _ script: String, _ arguments: Arguments) -> Command {
+  private func command(_ arguments: Arguments, sendsSource: Bool = false) -> Command {
+    let (name, script) = sendsSource ? ("EVAL", source) : ("EVALSHA", digest)
     var command = isRead ? Command(reading: name, script) : Command(name, script)
     command.append(arguments.keys.count)
     for key in arguments.keys { command.append(key) }
@@ -44,63 +45,46 @@ struct Script: Sendable {
   }
 
   /// Runs the script and waits for its result, which may be an error of the script.
-  func run(
-    on link: Link, _ arguments: Arguments, timeout: Duration? = nil
-  ) throws(StorageError) -> Reply {
-    try run(on: link, arguments, followedBy: [], timeout: timeout).result
+  func run(on link: Link, _ arguments: Arguments) throws(StorageError) -> Reply {
+    try run(on: link, arguments, followedBy: []).result
   }
 
   /// The same, with commands that are sent on the same connection right after the script. Their
   /// replies may be errors.
   func run(
-    on link: Link, _ arguments: Arguments, followedBy others: [Command], timeout: Duration? = nil
+    on link: Link, _ arguments: Arguments, followedBy others: [Command]
   ) throws(StorageError) -> (result: Reply, others: [Reply]) {
-    var attempt = 1
-    while true {
-      let commands = commands(arguments, attempt)
-      let replies = try link.perform(commands + others, timeout: timeout)
-      guard replies.count == commands.count + others.count else {
-        throw .outcomeUnknown(link.server, "a reply is missing")
-      }
-      let result = replies[commands.count - 1]
-      if attempt == Self.maximumAttempts || !Self.isUnknown(result) {
-        return (try link.checked(result), Array(replies[commands.count...]))
-      }
-      attempt += 1
+    var replies = try link.perform([command(arguments)] + others)
+    if case .error(let error) = replies.first, error.isOfUnknownScript {
+      replies = try link.perform([command(arguments, sendsSource: true)] + others)
     }
+    guard replies.count == 1 + others.count else {
+      throw .outcomeUnknown(link.server, "a reply is missing")
+    }
+    return (try link.checked(replies[0]), Array(replies.dropFirst()))
   }
 
   /// Runs the script, and calls `completion` on the link's thread.
   func submit(
-    on link: Link, _ arguments: Arguments, timeout: Duration? = nil, attempt: Int = 1,
+    on link: Link, _ arguments: Arguments, timeout: Duration? = nil, sendsSource: Bool = false,
     completion: @escaping @Sendable (Result<Reply, StorageError>) -> Void
   ) {
     let server = link.server
+    let command = command(arguments, sendsSource: sendsSource)
     // Weak, because a completion that has not been called must not keep a link open.
-    link.submit(commands(arguments, attempt), timeout: timeout) { [weak link] result in
-      let result = result.map { $0.last ?? .null }
+    link.submit([command], timeout: timeout) { [weak link] result in
+      let result = result.map { $0.first ?? .null }
       guard case .success(.error(let error)) = result else { return completion(result) }
-      if let link, attempt < Self.maximumAttempts, Self.isUnknown(.error(error)) {
+      if let link, !sendsSource, error.isOfUnknownScript {
         return submit(
-          on: link, arguments, timeout: timeout, attempt: attempt + 1, completion: completion)
+          on: link, arguments, timeout: timeout, sendsSource: true, completion: completion)
       }
       completion(error.refusal(by: server).map { .failure($0) } ?? result)
     }
   }
+}
 
-  private static let maximumAttempts = 3
-
-  /// What is sent for the first time, to a server that does not know the script, and to one that
-  /// does not let the user load it.
-  private func commands(_ arguments: Arguments, _ attempt: Int) -> [Command] {
-    if attempt == Self.maximumAttempts { return [command("EVAL", source, arguments)] }
-    let run = command("EVALSHA", digest, arguments)
-    // A server evicts scripts that were not loaded, but only run (`EVAL`).
-    return attempt == 1 ? [run] : [Command(reading: "SCRIPT", "LOAD", source), run]
-  }
-
-  private static func isUnknown(_ reply: Reply) -> Bool {
-    if case .error(let error) = reply { return error.code == "NOSCRIPT" }
-    return false
-  }
+extension ErrorReply {
+  /// Whether the server needs the source of the script.
+  fileprivate var isOfUnknownScript: Bool { code == "NOSCRIPT" }
 }

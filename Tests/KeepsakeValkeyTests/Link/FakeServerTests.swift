@@ -59,8 +59,8 @@ import Testing
     }
     let script = Script(isRead: true, "return 1")
     expectFailure(.unreachable) {
-      _ = try script.run(
-        on: server.connectedLink(options: options), Script.Arguments(keys: []), timeout: timeout)
+      let link = try server.connectedLink(options: options) { $0.requestTimeout = timeout }
+      _ = try script.run(on: link, Script.Arguments(keys: []))
     }
     // One command that changes something is enough.
     expectFailure(.outcomeUnknown) {
