@@ -16,8 +16,6 @@ struct ReplyParser: Sendable {
 
   /// How many arrays may be inside each other.
   static let maximumDepth = 16
-  /// The longest bulk string that the protocol allows.
-  static let maximumBulkLength = 512 << 20
   /// The longest simple string or error that is accepted.
   static let maximumLineLength = 64 << 10
   /// What a reply takes besides its bytes.
@@ -141,12 +139,12 @@ struct ReplyParser: Sendable {
       guard let number = Self.integer(text) else { throw .malformed }
       return .integer(number)
     case UInt8(ascii: "$"):
-      guard let length = try lengthOfLine(maximum: Self.maximumBulkLength) else { return .null }
+      guard let length = try lengthOfLine() else { return .null }
       try charge(length)
       phase = .bulk(length: length)
       return nil
     case UInt8(ascii: "*"):
-      guard let count = try lengthOfLine(maximum: .max) else { return .null }
+      guard let count = try lengthOfLine() else { return .null }
       try charge(0)
       if count == 0 { return .array([]) }
       guard arrays.count < Self.maximumDepth else { throw .tooLarge }
@@ -159,22 +157,21 @@ struct ReplyParser: Sendable {
   }
 
   /// The length that a line announces; nil for -1, which means null.
-  private mutating func lengthOfLine(maximum: Int) throws(Failure) -> Int? {
+  private mutating func lengthOfLine() throws(Failure) -> Int? {
     guard let number = Self.integer(line.dropFirst()), number >= -1 else { throw .malformed }
     if number == -1 {
       try charge(0)
       return nil
     }
-    guard let length = Int(exactly: number), length <= maximum else { throw .tooLarge }
+    guard let length = Int(exactly: number) else { throw .tooLarge }
     return length
   }
 
   /// Counts a value with that many bytes towards the limit.
   private mutating func charge(_ count: Int) throws(Failure) {
-    // Both numbers are smaller than 2^30, and the cost never exceeds the limit.
-    let value = count + Self.overhead
-    guard limit >= cost, value <= limit - cost else { throw .tooLarge }
-    cost += value
+    // The cost never exceeds the limit, so that no sum overflows.
+    guard count <= limit - cost - Self.overhead else { throw .tooLarge }
+    cost += count + Self.overhead
   }
 
   /// The number that the digits mean; nil if they are not one number of 64 bits.

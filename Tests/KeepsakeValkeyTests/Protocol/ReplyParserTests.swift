@@ -75,7 +75,7 @@ import Testing
     #expect(throws: ReplyParser.Failure.malformed) { try parse([Array(input.utf8)[...]]) }
   }
 
-  /// Headers that announce more than the limit, or more than the protocol allows.
+  /// Headers that announce more than the limit.
   @Test(arguments: [
     "*2147483647\r\n", "*9223372036854775807\r\n", "*65537\r\n", "$1048577\r\n", "$536870913\r\n",
     "$9223372036854775807\r\n", "*2\r\n*60000\r\n:1\r\n:1\r\n*1000000\r\n",
