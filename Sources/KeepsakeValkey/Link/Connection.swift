@@ -30,7 +30,6 @@ final class Connection {
     /// A command whose failure changes nothing.
     case courtesy
     case lastOfGreeting
-    case keepAlive
     case call(Call)
   }
 
@@ -277,7 +276,7 @@ final class Connection {
       case .courtesy:
         // A server that accepts no connection says so before any command.
         if error.isOfConnection, let refusal = error.refusal(by: server) { throw refusal }
-      case .keepAlive, .call: break
+      case .call: break
       }
     }
     if case .lastOfGreeting = purpose { phase = .ready }

@@ -105,7 +105,7 @@ extension LinkState {
     }
     guard let time = connection.keepAliveTime, time <= now else { return }
     switch role {
-    case .commands: connection.append(Command("PING"), .keepAlive)
+    case .commands: connection.append(Command("PING"), .courtesy)
     case .subscriptions: connection.appendWithoutReply(Command("PING"))
     }
     flush(role)
