@@ -22,9 +22,7 @@ struct Script: Sendable {
     var digest = [UInt8](repeating: 0, count: 20)
     var bytes = Array(text.utf8)
     _ = EVP_Digest(&bytes, bytes.count, &digest, nil, EVP_sha1(), nil)
-    let digits = Array("0123456789abcdef".utf8)
-    return String(
-      decoding: digest.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    return Hexadecimal.text(digest[...])
   }
 
   /// The arguments of one run.

@@ -1,5 +1,5 @@
 /// Hexadecimal digits as bytes.
-enum Hexadecimal {
+package enum Hexadecimal {
   /// The value of one digit, in either case; nil for any other byte.
   static func digit(_ byte: UInt8) -> UInt64? {
     switch byte {
@@ -41,7 +41,7 @@ enum Hexadecimal {
   }
 
   /// Two lowercase digits for each byte.
-  static func text(_ bytes: ArraySlice<UInt8>) -> String {
+  package static func text(_ bytes: ArraySlice<UInt8>) -> String {
     String(unsafeUninitializedCapacity: 2 * bytes.count) { digits in
       for (index, byte) in bytes.enumerated() {
         write(UInt64(byte), to: digits[(2 * index)..<(2 * index + 2)])
