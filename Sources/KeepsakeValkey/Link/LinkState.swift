@@ -318,7 +318,7 @@ struct LinkState {
       if let sent = call.sent, !call.isRepeated, !connection.mayHaveSent(after: sent.start) {
         unsent.append(call)
       } else {
-        fail(call, on: connection, cause.reasonText, cause)
+        fail(call, on: connection, cause.reason ?? cause.code.description, cause)
       }
     }
     connection.end()
@@ -382,6 +382,4 @@ extension StorageError {
       server, "the program has closed the descriptor of the connection",
       remedy: "Try again: the next call makes a new connection.")
   }
-
-  fileprivate var reasonText: String { failureReason ?? "the connection ended" }
 }

@@ -86,7 +86,7 @@ final class TableCopy: Sendable {
     }
     return StorageError(
       error.code, operation: "changes", path: error.path,
-      reason: "\(reason): \(error.failureReason ?? "the server does not answer")",
+      reason: "\(reason): \(error.reason ?? error.code.description)",
       remedy: error.remedy, underlyingError: error
     ).asWarning
   }
