@@ -115,10 +115,10 @@ private struct OwnDescriptors {
       + pipes.flatMap { [$0.reader, $0.writer] }
   }
 
-  mutating func takeOver(in directory: URL) -> String {
+  mutating func takeOver(in directory: URL, count: Int) -> String {
     for descriptor in 3..<Int32(1_024) { close(descriptor) }
     // Mixed, so that each number of the library becomes one of each kind in some run.
-    for number in 0..<24 {
+    for number in 0..<count {
       let path = directory.appending(path: "own-\(number)").path
       switch number % 4 {
       case 0:
@@ -230,12 +230,12 @@ func runHazardCommand(_ words: [String], in folder: URL) -> Bool {
         var changes = changes.makeAsyncIterator()
         while let value = await changes.next() { printLine("changed \(value)") }
       }
-    case "take-over":  // KIND: closes all descriptors, as a daemon does, and opens others
+    case "take-over":  // KIND COUNT: closes all descriptors, as a daemon does, and opens others
       if words[1] == "fork" {
         let child = forkedChild()
         if child > 0 { exit(waitForExit(of: child) == 0 ? 0 : 1) }
       }
-      answer = own.takeOver(in: directory)
+      answer = own.takeOver(in: directory, count: number)
     case "own":  // whether the descriptors of the program are as it left them
       answer = own.difference()
     case "fork":  // COUNT: a child and its parent write with the stores that the parent opened

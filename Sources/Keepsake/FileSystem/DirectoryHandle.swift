@@ -42,7 +42,7 @@ final class DirectoryHandle: Sendable {
   /// Notes which directory this is, because it stays open between calls.
   func keep() throws(StorageError) -> FileStatus {
     let status = try status()
-    identity.note(status)
+    identity.note(status, of: descriptor)
     return status
   }
 

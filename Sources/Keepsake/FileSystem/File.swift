@@ -145,7 +145,7 @@ package final class File: ReadableFile, Sendable {
     return status
   }
 
-  func keep(_ status: FileStatus) { identity.note(status) }
+  func keep(_ status: FileStatus) { identity.note(status, of: descriptor) }
 
   /// Whether the descriptor still leads to the file; always true before ``keep()``.
   var isOpen: Bool { identity.isKept(by: descriptor) }

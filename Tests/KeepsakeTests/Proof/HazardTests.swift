@@ -176,7 +176,7 @@ extension OneAtATime {
     }
 
     /// Daemons close all descriptors, also those that are not their own.
-    @Test(arguments: ["fork", "plain"], [true, false])
+    @Test(arguments: ["fork 24", "plain 24", "fork 0", "plain 0"], [true, false])
     func theDescriptorsOfAProgramStayItsOwn(kind: String, isWriterFirst: Bool) throws {
       let (directory, peer) = try startWithOpenStores()
       defer { withExtendedLifetime(directory) {} }
@@ -194,7 +194,21 @@ extension OneAtATime {
       #expect(peer.exitStatus == 0)
     }
 
-    @Test func followingGoesOnAfterTheProgramHasClosedAllDescriptors() throws {
+    /// The library opens its files again, and some of them get the numbers that they had.
+    @Test(arguments: ["fork 0", "plain 0"])
+    func eachStoreGoesOnAfterTheProgramHasClosedAllDescriptors(kind: String) throws {
+      let (directory, peer) = try startWithOpenStores()
+      let other = try start(directory)
+      #expect(try peer.ask("take-over \(kind)") == "ok")
+      for value in ["first", "second", "third"] {
+        for store in Self.stores { #expect(try other.ask("set \(store) k \(value)") == "ok") }
+        try expectAll(value, in: peer, "after the descriptors were closed")
+      }
+      for process in [peer, other] { #expect(process.finish() == "") }
+    }
+
+    @Test(arguments: [0, 24])
+    func followingGoesOnAfterTheProgramHasClosedAllDescriptors(ownCount: Int) throws {
       let directory = try TemporaryDirectory(isQuick: true)
       try fill(directory)
       let peer = try start(directory)
@@ -205,7 +219,7 @@ extension OneAtATime {
         var line: String?
         repeat { line = peer.line() } while line != nil && line != "changed \(value)"
         #expect(line == "changed \(value)")
-        if value == "first" { #expect(try peer.ask("take-over plain") == "ok") }
+        if value == "first" { #expect(try peer.ask("take-over plain \(ownCount)") == "ok") }
       }
       #expect(try peer.ask("own") == "ok")
       #expect(other.finish() == "")
