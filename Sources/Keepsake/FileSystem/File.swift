@@ -153,6 +153,11 @@ package final class File: ReadableFile, Sendable {
   /// Whether a status is that of this file, which was kept.
   func isFile(_ status: FileStatus?) -> Bool { status.map { identity.isOfFile($0) } ?? false }
 
+  /// Throws if the descriptor may be that of another file.
+  func requireOpen(_ operation: String) throws(StorageError) {
+    if !isOpen { throw .closed(operation, path) }
+  }
+
   /// Writes all of `bytes` at the current position.
   ///
   /// Returns how many bytes reached the file and the error that stopped the rest: after a partial

@@ -85,7 +85,7 @@ final class LockFile: Sendable {
 
   /// Throws if the descriptor may be that of another file. Asked before the lock of a writer.
   func requireOpen() throws(StorageError) {
-    if !file.isOpen { throw StorageError.closed("lock", file.path) }
+    try file.requireOpen("lock")
   }
 
   // MARK: Words

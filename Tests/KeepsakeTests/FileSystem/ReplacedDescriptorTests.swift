@@ -68,6 +68,23 @@ import Testing
     #expect(try folder.load("file") == "old")
   }
 
+  /// The program does that while a compaction waits for the lock.
+  @Test(arguments: [false, true]) func aCompactionDoesNotUseIt(isChanged: Bool) throws {
+    let (store, other) = (directory.store(), directory.store())
+    try store.set(1, forKey: "k")
+    let number = Locked<Int32?>(nil)
+    try interrupt(before: .lock) {
+      if isChanged { try other.set(2, forKey: "k") }
+      let taken = try takeOver(".tmp")
+      number.withLock { $0 = taken }
+    } in: {
+      expectFailure(.notFound) { try store.journal.compact() }
+    }
+    close(try #require(number.withLock { $0 }))
+    #expect(try own.status().size == 0)
+    for store in [store, directory.store()] { #expect(try store.int("k") == (isChanged ? 2 : 1)) }
+  }
+
   @Test func aCacheDoesNotWriteIntoIt() throws {
     let store = directory.cache()
     let writer = try store.engine.startWriting("k")

@@ -72,6 +72,7 @@ extension Journal {
       let start = new.end
       new.append(loaded.withReadLock { $0.table.changedValues(since: values.version) }.values)
       if new.end > start {
+        try temporary.file.requireOpen("write")
         try temporary.file.writeAll(Array(new.bytes[start...]))
         try temporary.file.overwrite(new.word.bytes.span.bytes, at: JournalWord.offset)
         try temporary.file.synchronize()

@@ -79,6 +79,8 @@ extension Journal {
   /// Makes a complete file, which will get the journal's name.
   func makeTemporaryFile(_ bytes: [UInt8], mode: UInt32) throws(StorageError) -> TemporaryFile {
     let temporary = try TemporaryFile.make(beside: location.target(), mode: mode)
+    // It may wait for a lock before it is used again.
+    _ = try temporary.file.keep()
     temporary.file.overwriteInPlace()
     try temporary.file.writeAll(bytes)
     try temporary.file.synchronize()
@@ -100,6 +102,7 @@ extension Journal {
     _ writer: inout Writer
   ) throws(StorageError) {
     guard let old = writer.handle else { return }
+    try temporary.file.requireOpen("rename")
     // Everything that can fail precedes the exchange.
     var new = try JournalHandle(temporary.file.duplicate(as: location.path))
     _ = try new.file.tryLock()
