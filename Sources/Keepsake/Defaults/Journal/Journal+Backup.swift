@@ -99,7 +99,7 @@ extension Journal {
   private func keepReplacedFile(
     _ handle: JournalHandle, end: Int
   ) throws(StorageError) -> String? {
-    if loaded.withLock({ $0.table.entries.count == 0 }) { return nil }
+    if loaded.withLock({ $0.isCurrent(in: handle) && $0.table.entries.count == 0 }) { return nil }
     let path = try FileSystem.unusedPath(replacedStem())
     let bytes = try handle.file.read(from: 0, count: end)
     try FileSystem.replace(path, with: bytes, mode: 0o600, durable: true)

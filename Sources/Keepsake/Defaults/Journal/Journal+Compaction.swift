@@ -68,7 +68,9 @@ extension Journal {
     var isInstalled = false
     try maintain { writer, _ throws(StorageError) in
       // Another process may have written the file anew.
-      guard writer.id == id, let temporary = waiting.take() else { return }
+      guard writer.id == id, loaded.withReadLock({ $0.isCurrent(in: writer.handle) }),
+        let temporary = waiting.take()
+      else { return }
       let start = new.end
       new.append(loaded.withReadLock { $0.table.changedValues(since: values.version) }.values)
       if new.end > start {

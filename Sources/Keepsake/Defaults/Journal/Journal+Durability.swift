@@ -51,7 +51,11 @@ extension Journal {
   private func replaceCondemnedFile(_ cause: StorageError?) throws(StorageError) {
     do throws(StorageError) {
       try maintain { writer, _ throws(StorageError) in
-        if loaded.withLock({ $0.isCondemned }) { try rewrite(&writer) }
+        let isCondemned = try loaded.withLock { file throws(StorageError) in
+          try file.makeCurrent(writer.handle)
+          return file.isCondemned
+        }
+        if isCondemned { try rewrite(&writer) }
       }
     } catch {
       loaded.withLock { $0.isUnsynced = true }

@@ -373,7 +373,14 @@ struct LoadedJournal: ~Copyable {
 
   /// Makes the table agree with the file that the caller has locked.
   mutating func makeCurrent(_ locked: JournalHandle?) throws(StorageError) {
-    if !isCurrent { try validate(locked) }
+    if !isCurrent(in: locked) { try validate(locked) }
+  }
+
+  /// Whether the table has all values of the file that the caller has locked. A read may have found
+  /// no file at the path, or another one.
+  func isCurrent(in locked: JournalHandle?) -> Bool {
+    guard isCurrent, let locked else { return isCurrent }
+    return identity?.isSameFile(as: locked.status) ?? false
   }
 
   /// Makes the table current, and its file usable if the program has closed the descriptor.

@@ -19,20 +19,19 @@ import Testing
     try FaultSweep<DefaultsModel>().runKills()
   }
 
+  private static func failingOneSync() -> FaultPlan {
+    let count = Locked(0)
+    return FaultPlan(decide: {
+      $0.call == .fdatasync && count.increment() == 1 ? .fail(EIO) : .proceed
+    })
+  }
+
   @Test func failedSyncIsNeverRepeatedOnTheSameFile() throws {
     let store = directory.store()
     try store.set(1, forKey: "a")
     let journal = try store.journal
     let before = try #require(try FileSystem.status(journal.location.path))
-    let isFailing = Locked(true)
-    let plan = FaultPlan(decide: { event in
-      guard event.call == .fdatasync else { return .proceed }
-      return isFailing.withLock { isFailing in
-        defer { isFailing = false }
-        return isFailing ? .fail(EIO) : .proceed
-      }
-    })
-    try FaultPlan.$current.withValue(plan) { try store.synchronize() }
+    try FaultPlan.$current.withValue(Self.failingOneSync()) { try store.synchronize() }
     let after = try #require(try FileSystem.status(journal.location.path))
     #expect(!after.isSameFile(as: before), "the store was not written to a new file")
     #expect(try directory.store().int("a") == 1)
@@ -44,6 +43,27 @@ import Testing
     }
     try store.synchronize()
     #expect(try directory.store().int("a") == 1)
+  }
+
+  /// A read fails at the same moment, so that the next set is not in the table.
+  @Test func aFailedSyncLosesNothingThatAReadHasMissed() throws {
+    let store = directory.store()
+    let journal = try store.journal
+    journal.lookOnlyWhenUsed()
+    try keepFromBackgroundSync(store)
+    try store.set(1, forKey: "a")
+    try FaultPlan.$current.withValue(Self.failingOneSync()) {
+      try interrupt(before: .fdatasync) {
+        let plan = FaultPlan(decide: { $0.call == .stat ? .fail(EIO) : .proceed })
+        FaultPlan.$current.withValue(plan) {
+          expectFailure(.system(EIO)) { try journal.validate() }
+        }
+        try store.set(2, forKey: "b")
+      } in: {
+        try store.synchronize()
+      }
+    }
+    for store in [store, directory.store()] { #expect(try Set(store.keys()) == ["a", "b"]) }
   }
 
   @Test func synchronizeSyncsTheDirectoryOnce() throws {

@@ -90,6 +90,22 @@ import Testing
     }
   }
 
+  /// A read has found no file for a moment.
+  @Test func aRestoreKeepsWhatAReadHasMissed() throws {
+    let stage = try Stage(Self.makeSettings(Self.old), Self.makeSettings(Self.new))
+    let journal = stage.directory.journal()
+    journal.lookOnlyWhenUsed()
+    try journal.set(.int(4), forKey: "d")
+    let restore = try journal.prepareRestore(from: stage.backup.file(Self.journal).path)
+    let (path, away) = (journal.location.path, stage.directory.path + "/away")
+    try FileSystem.rename(path, to: away)
+    try journal.validate()
+    try FileSystem.rename(away, to: path)
+    #expect(try restore.commit() != nil)
+    #expect(try stage.values() == Self.new)
+    #expect(try stage.keptValues() == [["a": 1, "b": 2, "d": 4]])
+  }
+
   /// The link stays, and its target is replaced; what it had is kept beside it.
   @Test func aLinkedFileIsReplacedBehindItsLink() throws {
     let stage = try Stage(Self.makeSettings(Self.old), Self.makeSettings(Self.new))

@@ -365,6 +365,56 @@ import Testing
     #expect(try store.int("b") == 2 && directory.bytes(of: Self.journal) == backup)
   }
 
+  /// A read finds no file or fails after a compaction has copied the values.
+  @Test(arguments: [false, true])
+  func aCompactionKeepsWhatAReadHasMissed(isAway: Bool) throws {
+    let store = directory.store(failures: failures)
+    let journal = try store.journal
+    journal.lookOnlyWhenUsed()
+    try keepFromBackgroundSync(store)
+    try store.set(1, forKey: "a")
+    let (path, away) = (journal.location.path, directory.path + "/away")
+    try interrupt(before: .fdatasync) {
+      if isAway {
+        try FileSystem.rename(path, to: away)
+        try journal.validate()
+        try FileSystem.rename(away, to: path)
+      } else {
+        let plan = FaultPlan(decide: { $0.call == .stat ? .fail(EIO) : .proceed })
+        FaultPlan.$current.withValue(plan) {
+          expectFailure(.system(EIO)) { try journal.validate() }
+        }
+      }
+      try store.set(2, forKey: "b")
+    } in: {
+      try journal.compact()
+    }
+    for store in [store, directory.store()] { #expect(try Set(store.keys()) == ["a", "b"]) }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
+  /// A read has found another file, which was there for a moment.
+  @Test func anUpdateReadsTheFileThatItWrites() throws {
+    let other = try TemporaryDirectory()
+    try other.store().set(5, forKey: "n")
+    let journal = makeJournal(failures)
+    try journal.set(.int(1), forKey: "n")
+    let (path, away) = (journal.location.path, directory.path + "/away")
+    try FileSystem.rename(path, to: away)
+    try directory.write(other.bytes(of: Self.journal), to: Self.journal)
+    try Self.later { try journal.validate() }
+    #expect(try journal.value(forKey: "n") == .int(5))
+    try FileSystem.rename(away, to: path)
+    var old: StoredValue?
+    try journal.update("n") {
+      old = $0
+      return .some(.int(2))
+    }
+    #expect(old == .int(1))
+    #expect(try directory.store().int("n") == 2)
+    waitUntil("both losses are reported") { failures.all.count == 2 }
+  }
+
   // MARK: Others
 
   /// Another program has moved it away for a moment.
