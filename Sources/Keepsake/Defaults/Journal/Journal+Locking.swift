@@ -249,20 +249,18 @@ extension Journal {
       writer.reservedEnd = end
       loaded.withLock { $0.noteCut() }
     }
-    switch repair {
-    case nil: return true
-    case .damaged:
-      deferred.damage = repairDamage(&writer)
-      if let failure = deferred.damage, loaded.withLock({ $0.isUnfinished }) { throw failure }
-    case .rewrite:
-      do throws(StorageError) {
-        try rewrite(&writer)
-      } catch {
-        guard loaded.withLock({ $0.giveUpRepair() }) else { throw error }
-      }
-    }
+    if repair == nil, loaded.withLock({ $0.isAppendable }) { return true }
     defer { loaded.withLock { $0.passOn(to: &deferred) } }
-    return writer.handle != nil
+    var failure: StorageError?
+    if case .rewrite = repair {
+      do throws(StorageError) { try rewrite(&writer) } catch { failure = error }
+    } else {
+      failure = repairDamage(&writer)
+      deferred.damage = failure
+    }
+    if writer.handle == nil { return false }
+    if let failure, !loaded.withLock({ $0.giveUpRepair() }) { throw failure }
+    return true
   }
 
   /// Waits a moment for a program that is replacing the journal. The caller holds no lock.

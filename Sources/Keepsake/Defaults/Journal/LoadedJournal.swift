@@ -234,7 +234,8 @@ struct LoadedJournal: ~Copyable {
         remedy: "Move the file away or restore it from a backup; it was left as it is.")
     }
     table.apply(contents.records, in: contents.bytes)
-    hasUnpublishedBytes = end < bytes.count
+    // Bytes without a header are damage, not what a writer has left.
+    hasUnpublishedBytes = end > 0 && end < bytes.count
     if settlingTime != nil || isBeingReplaced { return .unsettled }
     adopt(status)
     if contents.damage > 0 {
@@ -353,9 +354,12 @@ struct LoadedJournal: ~Copyable {
   /// Whether there is damage that has not been reported.
   var isDamaged: Bool { if case .damaged = repair { true } else { false } }
 
+  /// Whether the file has a header, and no writer was killed while replacing it.
+  var isAppendable: Bool { end > 0 && !isUnfinished }
+
   /// Leaves the file as it is, because it could not be repaired; false if it cannot stay so.
   mutating func giveUpRepair() -> Bool {
-    if end == 0 || isUnfinished { return false }
+    if !isAppendable { return false }
     if case .rewrite = repair { repair = nil }
     return true
   }

@@ -94,6 +94,29 @@ import Testing
     }
   }
 
+  /// Beside it, nothing can be made at first.
+  @Test(arguments: [1, 50, 89, nil]) func aFileWithoutAHeaderIsNotWrittenTo(_ count: Int?) throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let sample = try Self.sample()
+    let bytes = count.map { Array(sample.prefix($0)) } ?? sample.map { _ in 0 }
+    try directory.write(bytes, to: Self.journal)
+    let store = directory.store()
+    try keepFromBackgroundSync(store)
+    let plan = FaultPlan(decide: { event in
+      event.path.hasSuffix(".tmp") ? .fail(EROFS) : .proceed
+    })
+    try anHourLater { () throws in
+      FaultPlan.$current.withValue(plan) {
+        for _ in 0..<2 { expectFailure(.damaged) { try store.set(1, forKey: "k") } }
+      }
+      #expect(try directory.bytes(of: Self.journal) == bytes)
+      try store.set(2, forKey: "k")
+    }
+    #expect(try store.int("k") == 2 && directory.store().int("k") == 2)
+    let copies = try directory.names().filter { $0.contains(".damaged-") }
+    #expect(try copies.map { try directory.bytes(of: $0) } == [bytes])
+  }
+
   /// The next record must not follow a hole.
   @Test func aWriterNoticesThatItsFileWasTruncated() throws {
     let directory = try TemporaryDirectory(isQuick: true)
