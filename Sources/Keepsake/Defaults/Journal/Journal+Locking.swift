@@ -196,10 +196,10 @@ extension Journal {
   /// Tells the readers of a file that has lost its name to look at the path. The caller holds its
   /// lock.
   func leave(_ handle: JournalHandle) throws(StorageError) {
-    guard !handle.isLost, handle.file.isWritable, try handle.file.status().linkCount == 0 else {
-      return
-    }
-    loaded.withLock { $0.noteLoss(of: handle) }
+    guard !handle.isLost, handle.file.isWritable else { return }
+    let status = try handle.file.status()
+    guard status.linkCount == 0 else { return }
+    loaded.withLock { $0.noteLoss(of: handle, status) }
     try handle.publish(.replaced)
   }
 

@@ -365,11 +365,13 @@ struct LoadedJournal: ~Copyable {
   }
 
   /// Notes that the file is not at the path any more, before the readers of other processes are
-  /// told in the way in which a writer tells them.
-  mutating func noteLoss(of handle: JournalHandle) {
-    if handle.word != .replaced, identity?.isSameFile(as: handle.status) == true {
-      isLostToOther = true
-    }
+  /// told in the way in which a writer tells them. Those readers then keep no values, so this
+  /// process first reads what it does not know.
+  mutating func noteLoss(of handle: JournalHandle, _ status: FileStatus) {
+    let word = handle.word
+    guard word != .replaced, identity?.isSameFile(as: status) == true else { return }
+    _ = try? catchUp(to: word, of: status, handle)
+    (validatedWord, isLostToOther) = (nil, true)
   }
 
   /// What is beyond the end was cut off.

@@ -415,6 +415,21 @@ import Testing
     waitUntil("both losses are reported") { failures.all.count == 2 }
   }
 
+  /// For the other readers of the old file, the new one then is a writer's.
+  @Test func aWriterThatFindsARestoredFileKeepsWhatOthersHaveSet() throws {
+    let other = try TemporaryDirectory()
+    try other.store().set(7, forKey: "z")
+    let (store, setter) = (directory.store(failures: failures), directory.store())
+    for store in [store, setter] { try store.journal.lookOnlyWhenUsed() }
+    try store.set(1, forKey: "a")
+    try setter.set(2, forKey: "b")
+    try Program.move.restore(
+      other.bytes(of: Self.journal), to: directory.file(Self.journal).path)
+    try Self.later { try store.set(3, forKey: "c") }
+    #expect(try Set(setter.keys()) == ["c", "z"])
+    try expectKept(["a", "b"])
+  }
+
   // MARK: Others
 
   /// Another program has moved it away for a moment.
