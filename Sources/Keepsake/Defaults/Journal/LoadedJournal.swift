@@ -155,7 +155,9 @@ struct LoadedJournal: ~Copyable {
     to word: JournalWord, of status: FileStatus, _ handle: JournalHandle
   ) throws(StorageError) -> Bool {
     guard let identity, identity.isSameFile(as: status), repair == nil,
-      let newEnd = word.end(of: id), newEnd >= end, status.size >= newEnd
+      let newEnd = word.end(of: id),
+      // Another process may have appended since the status was read.
+      newEnd > end || newEnd == end && status.size >= end
     else { return false }
     isLostToOther = false  // the other program has put it back
     if newEnd > end {
@@ -237,7 +239,7 @@ struct LoadedJournal: ~Copyable {
     // Bytes without a header are damage, not what a writer has left.
     hasUnpublishedBytes = end > 0 && end < bytes.count
     if settlingTime != nil || isBeingReplaced { return .unsettled }
-    adopt(status)
+    adopt(status, isKnown: isSameFile)
     if contents.damage > 0 {
       if !isReported { repair = .damaged(contents.damage) }
       damagedFile = status
@@ -432,10 +434,12 @@ struct LoadedJournal: ~Copyable {
     isCondemned = false
   }
 
-  private mutating func adopt(_ status: FileStatus) {
+  /// - Parameter isKnown: Whether the table was read from the same file before.
+  private mutating func adopt(_ status: FileStatus, isKnown: Bool = false) {
     identity = status
     // The process that made the file may have been killed before it synced the directory.
     isDirectoryUnsynced = true
+    if isKnown { return }
     isCondemned = false
     compactionFloor = Self.smallestCompaction
   }

@@ -66,6 +66,54 @@ import Testing
     for store in [store, directory.store()] { #expect(try Set(store.keys()) == ["a", "b"]) }
   }
 
+  /// The journal of a store whose last sync failed.
+  private func makeCondemnedJournal(of store: Defaults.Store) throws -> Journal {
+    let journal = try store.journal
+    journal.lookOnlyWhenUsed()
+    try keepFromBackgroundSync(store)
+    try store.set(1, forKey: "a")
+    let plan = FaultPlan(decide: { $0.call == .fdatasync ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      expectFailure(.system(EIO)) { try store.synchronize() }
+    }
+    return journal
+  }
+
+  /// Another process sets between two steps of a read.
+  @Test func aFailedSyncIsRememberedWhileOthersSet() throws {
+    let (store, other) = (directory.store(), directory.store())
+    try keepFromBackgroundSync(other)
+    let journal = try makeCondemnedJournal(of: store)
+    let before = try #require(try FileSystem.status(journal.location.path))
+    try other.set(2, forKey: "a")
+    let count = Locked(0)
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, _ in
+        guard event.call == .stat, count.increment() == 1 else { return }
+        FaultPlan.$current.withValue(nil) {
+          #expect(throws: Never.self) { try other.set(3, forKey: "a") }
+        }
+      })
+    let value = try FaultPlan.$current.withValue(plan) { try store.int("a") }
+    #expect(value == 3)
+    #expect(count.withLock { $0 } == 1, "the whole file was read")
+    try store.synchronize()
+    let after = try #require(try FileSystem.status(journal.location.path))
+    #expect(!after.isSameFile(as: before), "the store was not written to a new file")
+    #expect(try directory.store().int("a") == 3)
+  }
+
+  @Test func aFailedSyncIsRememberedAfterARestore() throws {
+    let store = directory.store()
+    let journal = try makeCondemnedJournal(of: store)
+    let backup = try directory.bytes(of: TemporaryDirectory.journal)
+    try store.set(1, forKey: "a")
+    try File(journal.location.path, .readWrite).overwrite(backup.span.bytes, at: 0)
+    try journal.validate()
+    #expect(journal.loaded.withLock { $0.isCondemned })
+  }
+
   @Test func synchronizeSyncsTheDirectoryOnce() throws {
     let (store, other) = (directory.store(), directory.store())
     for store in [store, other] { try keepFromBackgroundSync(store) }
