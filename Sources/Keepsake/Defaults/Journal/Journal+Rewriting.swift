@@ -122,6 +122,8 @@ extension Journal {
           try leave(old)
           return writer.forget()
         }
+        // A child that was forked in the meantime would keep it.
+        old.file.unlock()
       } catch  where error.code == .busy || error.code == .accessDenied {
         // A file that is mounted alone, or another user's in a sticky directory.
         new = try fill(old, from: temporary, new, id, end: end)

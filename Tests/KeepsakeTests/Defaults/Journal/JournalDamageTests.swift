@@ -117,6 +117,19 @@ import Testing
     #expect(try copies.map { try directory.bytes(of: $0) } == [bytes])
   }
 
+  /// A forked child may still have the old file open.
+  @Test func aRepairReleasesTheLockOfTheOldFile() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.store()
+    try store.set(1, forKey: "a")
+    let old = try #require(try store.journal.writer.withLock { $0.handle }).file
+    let word = JournalWord.offset
+    try Bytes.write(directory.bytes(of: Self.journal)[word] ^ 1, at: word, of: old.path)
+    try anHourLater { try store.set(2, forKey: "b") }
+    #expect(try old.status().linkCount == 0)
+    #expect(try File("/proc/self/fd/\(old.descriptor)", .read).tryLock())
+  }
+
   /// The next record must not follow a hole.
   @Test func aWriterNoticesThatItsFileWasTruncated() throws {
     let directory = try TemporaryDirectory(isQuick: true)
