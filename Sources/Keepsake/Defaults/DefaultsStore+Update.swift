@@ -56,16 +56,15 @@ extension Defaults.Store {
       try RunningUpdate.requireNone(of: self)
 
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
-        var value =
-          try old.map { stored throws(StorageError) in
-            try Codec.decodeSetting(stored, as: T.self)
-          } ?? defaultValue
-        do throws(E) {
-          try RunningUpdate.run(of: self) { () throws(E) in try change(&value) }
-        } catch {
-          return .failure(error)
+        // The coding of a type is code of the app, too.
+        try RunningUpdate.run(of: self) { () throws(StorageError) in
+          var value =
+            try old.map { stored throws(StorageError) in
+              try Codec.decodeSetting(stored, as: T.self)
+            } ?? defaultValue
+          do throws(E) { try change(&value) } catch { return .failure(error) }
+          return .success((value, try Codec.encode(value)))
         }
-        return .success((value, try Codec.encode(value)))
       }
       attempts: for _ in 0..<attemptsWithoutLock {
         let old = try engine.value(forKey: key)
@@ -113,16 +112,16 @@ struct RunningUpdate {
   private let engine: UnsafeRawPointer?
   private let outer: UnsafeRawPointer?
 
-  /// Runs the closure of an update of `store`.
-  static func run<E: Error>(
-    of store: Defaults.Store, _ body: () throws(E) -> Void
-  ) throws(E) {
+  /// Runs the closure of an update of `store`, and the coding of its value.
+  static func run<R, E: Error>(
+    of store: Defaults.Store, _ body: () throws(E) -> R
+  ) throws(E) -> R {
     let outer = ThreadState.innermostUpdate
     defer { ThreadState.innermostUpdate = outer }
     let update = RunningUpdate(engine: store.engineIdentity, outer: outer)
-    try withUnsafePointer(to: update) { pointer throws(E) in
+    return try withUnsafePointer(to: update) { pointer throws(E) in
       ThreadState.innermostUpdate = UnsafeRawPointer(pointer)
-      try body()
+      return try body()
     }
   }
 

@@ -75,6 +75,31 @@ import Testing
     #expect(try store.int("k") == attempts.count + 1)
   }
 
+  /// A value whose coding writes to its suite.
+  private struct Careless: Codable {
+    static let codes = Locked<[StorageError.Code?]>([])
+
+    init() {}
+    init(from decoder: any Decoder) { Self.write() }
+    func encode(to encoder: any Encoder) throws {
+      Self.write()
+      var container = encoder.singleValueContainer()
+      try container.encode(0)
+    }
+
+    private static func write() {
+      let error = #expect(throws: StorageError.self) {
+        try Defaults.shared.set(1, forKey: "other")
+      }
+      codes.withLock { $0.append(error?.code) }
+    }
+  }
+
+  @Test func throwsWhenWritingWhileAnUpdateDecodesOrEncodes() throws {
+    for _ in 0..<2 { try Defaults.shared.update("k", default: Careless()) { _ in } }
+    #expect(Careless.codes.withLock { $0 } == [.misuse, .misuse, .misuse])
+  }
+
   @Test func updateThatKeepsLosingTakesTheLock() throws {
     let store = Defaults.shared
     let directory = try #require(try store.fileURL).deletingLastPathComponent()
