@@ -151,7 +151,8 @@ extension Journal {
       }
       try file.publish(changes, word, handle, from: start, to: end)
       file.passOn(to: &deferred)
-      deferred.compaction = file.takeDueCompaction()
+      // After a removal of all values, an empty file replaces this one anyway.
+      if changes != nil { deferred.compaction = file.takeDueCompaction() }
     }
     writer.end = end
     writer.word = handle.isLost ? nil : word

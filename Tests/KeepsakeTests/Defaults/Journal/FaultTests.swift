@@ -209,6 +209,13 @@ import Testing
     #expect(try directory.store().int("k") == 999)
   }
 
+  @Test func aRemovalReplacesALargeFileOnce() throws {
+    let store = directory.store()
+    try store.set(String(repeating: "x", count: 2 << 20), forKey: "a")
+    let calls = try systemCalls { try store.removeAll() }
+    #expect(calls.count { $0 == .exchange } == 1)
+  }
+
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     try directory.write([1], to: ".standard.jsonl.a.tmp")
     let store = directory.store()
