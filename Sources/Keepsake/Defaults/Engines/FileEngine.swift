@@ -74,13 +74,25 @@ final class FileEngine: StorageEngines.Engine {
     }
   }
 
-  /// The keys of all files that have the name of a key.
-  func keys() throws -> [String] { try files().map(\.key) }
+  /// The keys of all files that have the name of a key. Does not enter directories of other names.
+  func keys() throws(StorageError) -> [String] {
+    let root = try directory.confinedPath("")
+    var keys: [String] = []
+    func mayContainKeys(_ name: String?) -> Bool {
+      guard let name else { return false }
+      return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continuation)
+    }
+    try root.walk(entering: mayContainKeys) { visit throws(StorageError) in
+      let path = String(Substring(visit.path.path.utf8.dropFirst(root.path.utf8.count + 1)))
+      if visit.kind == .file, let key = Self.key(of: path) { keys.append(key) }
+    }
+    return keys
+  }
 
   /// Deletes the files of all keys.
   func removeAll() throws {
     try exclusively { () throws(StorageError) in
-      for file in try files() { try directory.delete(file.path) }
+      for key in try keys() { try put(nil, key) }
     }
   }
 
@@ -151,21 +163,6 @@ final class FileEngine: StorageEngines.Engine {
 
   private static func lock(of root: ConfinedPath) -> ConfinedPath {
     root.appending(AbandonedFiles.reservedPrefix + "engine.lock")
-  }
-
-  /// The files of keys, by their subpaths. Does not enter directories of other names.
-  private func files() throws(StorageError) -> [(path: String, key: String)] {
-    let root = try directory.confinedPath("")
-    var files: [(String, String)] = []
-    func mayContainKeys(_ name: String?) -> Bool {
-      guard let name else { return false }
-      return name.hasSuffix(Self.suffix) || name.hasSuffix(Self.continuation)
-    }
-    try root.walk(entering: mayContainKeys) { visit throws(StorageError) in
-      let path = String(Substring(visit.path.path.utf8.dropFirst(root.path.utf8.count + 1)))
-      if visit.kind == .file, let key = Self.key(of: path) { files.append((path, key)) }
-    }
-    return files
   }
 
   private static let suffix = ".json"

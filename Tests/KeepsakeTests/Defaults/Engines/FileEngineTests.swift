@@ -109,6 +109,9 @@ import Testing
     #expect(try engine.keys() == [long])
     try engine.set(nil, forKey: long)
     #expect(try directory.names() == [".keepsake-engine.lock"])
+    for key in [long, longer] { try engine.set(Data("1".utf8), forKey: key) }
+    try engine.removeAll()
+    #expect(try directory.names() == [".keepsake-engine.lock"])
   }
 
   @Test func watchingDoesNotBringBackADeletedDirectory() async throws {
