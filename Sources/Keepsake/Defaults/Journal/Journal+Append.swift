@@ -61,7 +61,7 @@ extension Journal {
       do throws(StorageError) {
         try write(nil, &writer, &deferred)
       } catch  where error.code == .diskFull {
-        return try deleteFile(&writer)
+        return try delete(handle, &writer)
       }
       do throws(StorageError) {
         try rewrite(&writer, asEmpty: true)
@@ -74,9 +74,15 @@ extension Journal {
 
   /// Removes all values by deleting the file, durably: that needs no space. The caller holds the
   /// lock.
-  private func deleteFile(_ writer: inout Writer) throws(StorageError) {
-    try writer.handle?.publish(.replaced)
-    try FileSystem.unlink(location.target())
+  private func delete(_ handle: JournalHandle, _ writer: inout Writer) throws(StorageError) {
+    let word = handle.word
+    try handle.publish(.replaced)
+    do throws(StorageError) {
+      try FileSystem.unlink(location.target())
+    } catch {
+      try? handle.publish(word)
+      throw error
+    }
     writer.word = nil
     try loaded.withLock { file throws(StorageError) in _ = try file.validate() }
     try synchronizeDirectory()

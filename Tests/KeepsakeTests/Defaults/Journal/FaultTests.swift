@@ -216,6 +216,26 @@ import Testing
     #expect(calls.count { $0 == .exchange } == 1)
   }
 
+  /// Without space for a record, a removal deletes the file.
+  @Test func aRemovalThatCannotDeleteTheFileChangesNothing() throws {
+    let store = directory.store()
+    try keepFromBackgroundSync(store)
+    try store.set(1, forKey: "a")
+    let before = try directory.bytes(of: TemporaryDirectory.journal)
+    let plan = FaultPlan(decide: { event in
+      switch event.call {
+      case .write: .fail(ENOSPC)
+      case .unlink: .fail(EACCES)
+      default: .proceed
+      }
+    })
+    FaultPlan.$current.withValue(plan) {
+      expectFailure(.accessDenied) { try store.removeAll() }
+    }
+    #expect(try directory.bytes(of: TemporaryDirectory.journal) == before)
+    #expect(try store.int("a") == 1 && directory.store().int("a") == 1)
+  }
+
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     try directory.write([1], to: ".standard.jsonl.a.tmp")
     let store = directory.store()
