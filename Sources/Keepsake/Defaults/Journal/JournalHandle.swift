@@ -86,15 +86,15 @@ final class JournalHandle: Sendable {
   /// How many bytes are allocated at once, or each set would cost a call.
   private static let reservedAtOnce = 16 << 10
 
-  /// Allocates space beyond `end`; returns up to where, which is `Int.max` if the file system
-  /// cannot.
+  /// Allocates space beyond `end`; returns up to where, which is the largest end of a journal if
+  /// the file system cannot.
   func reserve(beyond end: Int, from start: Int) throws(StorageError) -> Int {
     do throws(StorageError) {
       let reserved = end + Self.reservedAtOnce
-      return try file.reserve(from: start, to: reserved) ? reserved : .max
+      return try file.reserve(from: start, to: reserved) ? reserved : JournalWord.largestEnd
     } catch {
       let reserved = end + Self.reservedSize
-      return try file.reserve(from: start, to: reserved) ? reserved : .max
+      return try file.reserve(from: start, to: reserved) ? reserved : JournalWord.largestEnd
     }
   }
 }

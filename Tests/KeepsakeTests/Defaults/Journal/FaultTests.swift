@@ -236,6 +236,26 @@ import Testing
     #expect(try store.int("a") == 1 && directory.store().int("a") == 1)
   }
 
+  /// Nor on a file system that cannot reserve space may the journal outgrow its word.
+  @Test func moreThanFourGigabytesAreRefused() throws {
+    let journal = directory.journal()
+    journal.lookOnlyWhenUsed()
+    journal.loaded.withLock { ($0.isSyncScheduled, $0.isCompacting) = (true, true) }
+    let unsupported = FaultPlan(decide: { $0.call == .reserve ? .fail(EOPNOTSUPP) : .proceed })
+    try FaultPlan.$current.withValue(unsupported) {
+      try journal.set(.int(1), forKey: "a")
+      try journal.writer.withLock { writer in
+        let handle = try #require(writer.handle)
+        writer.end = JournalWord.largestEnd - 10
+        try handle.file.truncate(to: writer.end)
+        let word = JournalWord(id: writer.id, end: writer.end)
+        try handle.publish(word)
+        writer.word = word
+      }
+      expectFailure(.misuse) { try journal.set(.int(2), forKey: "a") }
+    }
+  }
+
   @Test func setSucceedsWhenAnOldTemporaryFileCannotBeRemoved() throws {
     try directory.write([1], to: ".standard.jsonl.a.tmp")
     let store = directory.store()
