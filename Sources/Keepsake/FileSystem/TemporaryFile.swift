@@ -6,7 +6,7 @@ struct TemporaryFile: ~Copyable {
   /// What both paths are relative to, unless they are absolute.
   private let directory: DirectoryHandle?
   /// Whether the file at the path, if there is one, stays when this value ends.
-  private var isKept = false
+  private(set) var isKept = false
 
   private init(
     _ file: File, at path: String, for destination: String, in directory: DirectoryHandle?
@@ -98,6 +98,9 @@ struct TemporaryFile: ~Copyable {
       isKept = true
     }
   }
+
+  /// Leaves what has the temporary path, which may be another program's file.
+  mutating func keep() { isKept = true }
 
   /// Removes the file now, unless it was moved.
   mutating func discard() {

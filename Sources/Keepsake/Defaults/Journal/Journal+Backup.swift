@@ -93,7 +93,7 @@ extension Journal {
   }
 
   /// What the paths of replaced journals begin with.
-  private func replacedStem() throws(StorageError) -> String { try location.target() + ".replaced" }
+  func replacedStem() throws(StorageError) -> String { try location.target() + ".replaced" }
 
   /// Copies the journal that is about to be replaced.
   private func keepReplacedFile(

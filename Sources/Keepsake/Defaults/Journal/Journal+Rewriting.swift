@@ -124,7 +124,7 @@ extension Journal {
         }
         // A child that was forked in the meantime would keep it.
         old.file.unlock()
-      } catch  where error.code == .busy || error.code == .accessDenied {
+      } catch  where !temporary.isKept && [.busy, .accessDenied].contains(error.code) {
         // A file that is mounted alone, or another user's in a sticky directory.
         new = try fill(old, from: temporary, new, id, end: end)
       } catch {
@@ -150,7 +150,14 @@ extension Journal {
       failure = error
     }
     // Also if it is not known which file that was: nothing has changed then.
-    _ = try temporary.exchangeWithDestination()
+    do throws(StorageError) {
+      _ = try temporary.exchangeWithDestination()
+    } catch {
+      temporary.keep()
+      // Under its temporary name, that file would be swept away.
+      try? FileSystem.rename(path, to: FileSystem.unusedPath(replacedStem()))
+      throw error
+    }
     if let failure { throw failure }
     return false
   }

@@ -430,6 +430,30 @@ import Testing
     try expectKept(["a", "b"])
   }
 
+  /// The file of the other program has the name of the compaction's by then.
+  @Test(arguments: [EIO, EACCES])
+  func aRestoredFileThatCannotBeExchangedBackIsKept(_ code: Int32) throws {
+    let other = try TemporaryDirectory()
+    let store = directory.store(failures: failures)
+    try store.set(1, forKey: "a")
+    try other.store().set(2, forKey: "b")
+    let backup = try other.bytes(of: Self.journal)
+    let count = Locked(0)
+    let plan = FaultPlan { event in
+      guard event.call == .exchange else { return .proceed }
+      if count.increment() > 1 { return .fail(code) }
+      #expect(throws: Never.self) {
+        try Program.move.restore(backup, to: directory.file(Self.journal).path)
+      }
+      return .proceed
+    }
+    FaultPlan.$current.withValue(plan) {
+      #expect(throws: StorageError.self) { try store.journal.compact() }
+    }
+    let kept = try #require(try directory.names().first { $0.contains(".replaced-") })
+    #expect(try directory.bytes(of: kept) == backup && directory.store().int("a") == 1)
+  }
+
   // MARK: Others
 
   /// Another program has moved it away for a moment.
