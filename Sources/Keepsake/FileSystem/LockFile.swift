@@ -145,7 +145,7 @@ final class LockFile: Sendable {
   ///   - remedy: Says what to do about the thread if it is not.
   @inline(never)
   static func threadTimeoutError(
-    _ timeout: Duration, path: String, lockFile: LockFile?, remedy: String
+    _ timeout: Duration, path: String?, lockFile: LockFile?, remedy: String
   ) -> StorageError {
     if let lockFile, lockFile.isAwaited { return File.lockTimeout(lockFile.file.path, timeout) }
     return StorageError(

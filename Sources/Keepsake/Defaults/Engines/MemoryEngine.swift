@@ -170,8 +170,8 @@ extension MemoryEngine: ValueEngine {
   private func exclusively<R>(_ body: () throws(StorageError) -> R) throws(StorageError) -> R {
     let result = try writer.withLock(timeout: timeout) { _ throws(StorageError) in try body() }
     if let result { return result }
-    throw StorageError(
-      .timedOut, operation: "lock", reason: "another thread was writing for more than \(timeout)",
+    throw LockFile.threadTimeoutError(
+      timeout, path: nil, lockFile: nil,
       remedy: "Do not wait for other threads inside the closure of an update.")
   }
 }

@@ -101,9 +101,8 @@ extension Journal {
     if isWaitingForLock.load(ordering: .relaxed) {
       return File.lockTimeout(location.path, timeout)
     }
-    return StorageError(
-      .timedOut, operation: "lock", path: location.path,
-      reason: "another thread was writing for more than \(timeout)",
+    return LockFile.threadTimeoutError(
+      timeout, path: location.path, lockFile: nil,
       remedy: "Do not wait for other threads inside the closure of an update.")
   }
 
