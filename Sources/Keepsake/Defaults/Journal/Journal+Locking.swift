@@ -45,6 +45,14 @@ extension Journal {
     }
   }
 
+  enum Obstacle: UInt8, AtomicRepresentable {
+    case none
+    /// Another process holds the lock.
+    case lock
+    /// Another program is replacing the file.
+    case replacement
+  }
+
   /// Work for after the writer has released its locks, because it may take long or write itself.
   struct DeferredWork {
     /// Whether values have changed that this writer did not change.
@@ -72,9 +80,7 @@ extension Journal {
     let done: Void? = try writer.withLock(timeout: wait.timeout) { writer throws(StorageError) in
       writer.enterGeneration()
       defer {
-        if isWaitingForOtherProgram.load(ordering: .relaxed) {
-          isWaitingForOtherProgram.store(false, ordering: .relaxed)
-        }
+        if obstacle.load(ordering: .relaxed) != .none { obstacle.store(.none, ordering: .relaxed) }
       }
       while true {
         let generation = ForkGuard.generation
@@ -97,13 +103,14 @@ extension Journal {
   /// The error of a writer that waited too long for another thread, which may itself be waiting.
   @inline(never)
   private func threadTimeout(_ timeout: Duration) -> StorageError {
-    if isWaitingForOtherProgram.load(ordering: .relaxed) { return replacementTimeout(timeout) }
-    if isWaitingForLock.load(ordering: .relaxed) {
-      return File.lockTimeout(location.path, timeout)
+    switch obstacle.load(ordering: .relaxed) {
+    case .replacement: replacementTimeout(timeout)
+    case .lock: File.lockTimeout(location.path, timeout)
+    case .none:
+      LockFile.threadTimeoutError(
+        timeout, path: location.path, lockFile: nil,
+        remedy: "Do not wait for other threads inside the closure of an update.")
     }
-    return LockFile.threadTimeoutError(
-      timeout, path: location.path, lockFile: nil,
-      remedy: "Do not wait for other threads inside the closure of an update.")
   }
 
   /// The same for background work: does nothing if there is no journal.
@@ -223,9 +230,9 @@ extension Journal {
 
   private func lock(_ handle: JournalHandle, _ wait: Wait) throws(StorageError) {
     if try handle.file.tryLock() { return }
-    isWaitingForLock.store(true, ordering: .relaxed)
-    defer { isWaitingForLock.store(false, ordering: .relaxed) }
+    obstacle.store(.lock, ordering: .relaxed)
     try handle.file.lock(wait)
+    obstacle.store(.none, ordering: .relaxed)
   }
 
   /// Makes the file ready to be appended to: cuts off what a killed writer has left, and repairs
@@ -265,7 +272,7 @@ extension Journal {
   /// Waits a moment for a program that is replacing the journal. The caller holds no lock.
   private func waitForOtherProgram(_ wait: Wait) throws(StorageError) {
     guard wait.passed < wait.timeout else { throw replacementTimeout(wait.timeout) }
-    isWaitingForOtherProgram.store(true, ordering: .relaxed)
+    obstacle.store(.replacement, ordering: .relaxed)
     BackgroundThread.sleep(for: .milliseconds(10))
   }
 

@@ -17,10 +17,8 @@ final class Journal: ValueEngine, FileHoldingStore {
   let loaded: ReadWriteLocked<LoadedJournal>
   /// Orders the writers of this process. The file lock is only taken under it.
   let writer = Locked(Writer(), afterFork: { Writer() })
-  /// Whether the writer waits for a program that is replacing the file.
-  let isWaitingForOtherProgram = Atomic(false)
-  /// Whether the writer waits for another process that holds the lock.
-  let isWaitingForLock = Atomic(false)
+  /// What the writer waits for, for the errors of threads that wait for the writer.
+  let obstacle = Atomic(Obstacle.none)
   /// Whether damage is about to be repaired in the background.
   private let isRepairDue = Atomic(false)
   /// Whether a follower is about to look for changes without an event.
