@@ -123,15 +123,13 @@ extension Defaults {
     func perform<R>(
       _ operation: String, _ key: String? = nil, _ body: (any ValueEngine) throws -> R
     ) throws(StorageError) -> R {
-      do throws(StorageError) {
+      try withContext(operation, key, path: path) { () throws(StorageError) in
         let engine = try engine.get()
         do {
           return try body(engine)
         } catch {
           throw StorageError(error, thrownBy: type(of: engine), key: key)
         }
-      } catch {
-        throw error.inContext(of: operation, key: key, path: path)
       }
     }
   }
