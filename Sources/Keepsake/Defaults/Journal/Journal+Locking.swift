@@ -253,7 +253,7 @@ extension Journal {
     if hasRest {
       try handle.file.truncate(to: end)
       writer.reservedEnd = end
-      loaded.withLock { $0.noteCut() }
+      loaded.withLock { $0.hasUnpublishedBytes = false }
     }
     if repair == nil, loaded.withLock({ $0.isAppendable }) { return true }
     defer { loaded.withLock { $0.passOn(to: &deferred) } }

@@ -35,7 +35,7 @@ struct LoadedJournal: ~Copyable {
   /// Whether reading has changed values, which observers have not been told yet.
   private var hasUnsignaledChanges = false
   /// Whether the file has bytes that are not published yet, or never will be.
-  private(set) var hasUnpublishedBytes = false
+  var hasUnpublishedBytes = false
   /// How long the file at the path must stay unchanged before it counts; nil if it counts now.
   private(set) var settlingTime: Duration?
   /// The process that opened the file.
@@ -375,9 +375,6 @@ struct LoadedJournal: ~Copyable {
     _ = try? catchUp(to: word, of: status, handle)
     (validatedWord, isLostToOther) = (nil, true)
   }
-
-  /// What is beyond the end was cut off.
-  mutating func noteCut() { hasUnpublishedBytes = false }
 
   /// Makes the table agree with the file that the caller has locked.
   mutating func makeCurrent(_ locked: JournalHandle?) throws(StorageError) {
