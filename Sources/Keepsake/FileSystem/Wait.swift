@@ -5,6 +5,5 @@ struct Wait {
 
   init(timeout: Duration) { self.timeout = timeout }
 
-  var passed: Duration { .nanoseconds(CoarseClock.now - start) }
-  var rest: Duration { max(.zero, timeout - passed) }
+  var rest: Duration { max(.zero, timeout - .nanoseconds(CoarseClock.now - start)) }
 }

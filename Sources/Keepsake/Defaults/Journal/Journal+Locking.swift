@@ -271,7 +271,7 @@ extension Journal {
 
   /// Waits a moment for a program that is replacing the journal. The caller holds no lock.
   private func waitForOtherProgram(_ wait: Wait) throws(StorageError) {
-    guard wait.passed < wait.timeout else { throw replacementTimeout(wait.timeout) }
+    guard wait.rest > .zero else { throw replacementTimeout(wait.timeout) }
     obstacle.store(.replacement, ordering: .relaxed)
     BackgroundThread.sleep(for: .milliseconds(10))
   }
