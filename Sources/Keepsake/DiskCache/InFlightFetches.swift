@@ -284,6 +284,8 @@ package final class InFlightFetches: Sendable {
 
   /// Has `action` run once the producer has taken longer than its timeout.
   func onTimeout(of call: Call, _ action: @escaping @Sendable () -> Void) {
+    // Another fetch may have scheduled the look that finds the producer overdue.
+    let action = carryingTaskLocals(action)
     let isOverdue = state.withLock { state in
       guard let id = state.fetchID(producedBy: call) else { return false }
       state.fetches[id]?.timeoutActions.append(action)
