@@ -182,11 +182,13 @@ package enum BackgroundWork {
     atexit { BackgroundWork.finishAtExit() }
   }
 
+  /// How long to wait for the lock, which a thread that was stopped at exit may hold.
+  private static let lockTimeoutAtExit = Duration.milliseconds(100)
   private static let isExitWorkDone = Atomic(false)
 
   private static func runExitWork() {
     if ForkGuard.isForkedChild { return }
-    let work = state.withLockIfAvailable { $0.exitWork } ?? []
+    let work = state.withLock(timeout: lockTimeoutAtExit) { $0.exitWork } ?? []
     let isStarted = BackgroundThread.start(.maintenance) {
       for work in work { work() }
       isExitWorkDone.store(true, ordering: .sequentiallyConsistent)
@@ -201,10 +203,9 @@ package enum BackgroundWork {
     }
   }
 
-  /// Waits for a lock only briefly: a thread that was stopped at exit may hold it.
   private static func finishAtExit() {
     if !ForkGuard.isForkedChild { waitAtExit { hasUnfinishedWork } }
-    let pending = state.withLock(timeout: .milliseconds(100)) { state in
+    let pending = state.withLock(timeout: lockTimeoutAtExit) { state in
       state.generation == ForkGuard.generation ? state.pendingSyncs : []
     }
     for (_, syncAtExit) in pending ?? [] { syncAtExit() }
