@@ -11,19 +11,18 @@ nonisolated(unsafe) private var living: pid_t = 0
 
 /// Forks with fork(2). A child that hangs is ended by a signal; see ``waitForExit(of:)``.
 ///
-/// - Parameter pause: For how many microseconds to let work in the background end first: a lock of
-///   the Swift runtime that another thread holds during the fork stays locked in the child.
-func forkedChild(after pause: UInt32 = 200_000) -> pid_t {
-  // There is no event for threads of the runtime that have released their locks.
-  usleep(pause)
+/// - Parameter besideThread: Whether another thread runs on purpose, so that there is no moment to
+///   wait for.
+func forkedChild(besideThread: Bool = false) -> pid_t {
+  if besideThread { usleep(2_000) } else { waitForOtherThreads() }
   let child = fork()
   if child > 0 {
     // Under the thread sanitizer the child may hang in fork, before it sets its own alarm.
     living = child
     signal(SIGALRM) { _ in kill(living, SIGKILL) }
-    alarm(90)
+    alarm(330)
   } else if child == 0 {
-    alarm(60)
+    alarm(300)
   } else {
     printLine("error fork \(errno)")
     exit(71)

@@ -169,7 +169,7 @@ case "fork-while-reading":  // COUNT: children write while another thread of the
   let text = String(repeating: "x", count: 300_000)  // which the thread reads for long
   for index in 0..<firstCount + number(1) {
     if index == firstCount { startReading() }
-    let child = forkedChild(after: 2_000)
+    let child = forkedChild(besideThread: index >= firstCount)
     if child == 0 {
       let isSet = Defaults.set(text, forKey: "text")
       _exit(isSet && Defaults.set(Defaults.int("count") + 1, forKey: "count") ? 0 : 1)

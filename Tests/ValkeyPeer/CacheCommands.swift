@@ -77,22 +77,6 @@ private func startProducer(of key: String) {
   semaphore.wait()
 }
 
-/// Returns once no other thread of the process runs: a lock of the Swift runtime that one of them
-/// holds at a fork stays locked in the child. For the main thread.
-func waitForOtherThreads() {
-  let threads = "/proc/self/task"
-  func isRunning(_ id: String) -> Bool {
-    if id == "\(getpid())" { return false }
-    let status = try? String(contentsOfFile: "\(threads)/\(id)/stat", encoding: .utf8)
-    // After the name of the thread, in parentheses.
-    return status?.split(separator: ")").last?.hasPrefix(" R") == true
-  }
-  waitUntil {
-    let ids = (try? FileManager.default.contentsOfDirectory(atPath: threads)) ?? []
-    return !ids.contains(where: isRunning)
-  }
-}
-
 /// Forks while the server is away. The child uses the key after the parent has changed it again.
 private func forkDuringOutage(key: String) {
   func text() -> String { DiskCache.model(key) ?? "none" }

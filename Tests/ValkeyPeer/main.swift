@@ -50,7 +50,7 @@ func fork(_ link: Link) {
   waitForOtherThreads()
   let child = fork()
   if child == 0 {
-    alarm(60)
+    alarm(300)
     for _ in 0..<3 { report("child", link) }
     exit(0)
   }
