@@ -4,6 +4,7 @@ import Testing
 
 @testable import Keepsake
 @testable import KeepsakeTestSupport
+@testable import keepsake_peer
 
 @Suite(.temporaryStorage(engines: ["table": TableEngine()])) struct UpdateTests {
   struct Failure: Error, Equatable {}
@@ -14,7 +15,11 @@ import Testing
   @Test(arguments: suites) func concurrentUpdatesAreAllCounted(_ suite: Defaults.Suite) {
     let store = Defaults.suite(suite)
     DispatchQueue.concurrentPerform(iterations: 8) { _ in
-      for _ in 0..<250 { _ = try? store.update("count", default: 0) { $0 += 1 } }
+      #expect(throws: Never.self) {
+        for _ in 0..<250 {
+          try retryingTimeouts { try store.update("count", default: 0) { $0 += 1 } }
+        }
+      }
     }
     #expect(Defaults.int("count", suite: suite) == 2_000)
   }
@@ -126,17 +131,19 @@ import Testing
     let store = try TemporaryDirectory().store(suite)
     let isRead = Locked(false)
     startThread {
-      var runs = 0
-      _ = try? store.update("k", default: 0) { value in
-        runs += 1
-        if runs <= 8 {
-          let number = runs
-          startThread { try? store.set(number, forKey: "k") }.wait()
-        } else {
-          let found = try? store.int("k")
-          isRead.withLock { $0 = found == 8 }
+      try? retryingTimeouts {
+        var runs = 0
+        try store.update("k", default: 0) { value in
+          runs += 1
+          if runs <= 8 {
+            let number = runs
+            startThread { try? retryingTimeouts { try store.set(number, forKey: "k") } }.wait()
+          } else {
+            let found = try? store.int("k")
+            isRead.withLock { $0 = found == 8 }
+          }
+          value += 1
         }
-        value += 1
       }
     }.wait()
     #expect(isRead.withLock { $0 }, "a read that waits for the lock fails")

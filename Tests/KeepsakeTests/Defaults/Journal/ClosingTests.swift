@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 import Testing
 
 @testable import Keepsake
@@ -10,27 +11,43 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory(isQuick: true) }
 
-  @Test func aClosedJournalIsReadAndWritten() throws {
-    let (store, other) = (directory.store(), directory.store())
+  /// A store whose files no work in the background uses.
+  private func makeStore(failures: Failures = Failures()) throws -> Defaults.Store {
+    let store = directory.store(failures: failures)
     try keepFromBackgroundSync(store)
+    // It believes that the watch, which begins half a second later, is about to begin.
+    try store.journal.isWatchDue.store(true, ordering: .relaxed)
+    return store
+  }
+
+  /// Closes its files, which the stores of other tests may be about to do.
+  private func close(
+    _ store: Defaults.Store, sourceLocation: SourceLocation = #_sourceLocation
+  ) async throws {
+    try await eventually("the files stay open", sourceLocation: sourceLocation) {
+      try store.journal.closeIdleFiles()
+    }
+  }
+
+  @Test func aClosedJournalIsReadAndWritten() async throws {
+    let (store, other) = (try makeStore(), directory.store())
     try store.set(1, forKey: "a")
     for number in 2..<10 {
-      #expect(try store.journal.closeIdleFiles())
+      try await close(store)
       if number.isMultiple(of: 2) {
         #expect(try store.int("a") == number - 1)
-        #expect(try store.journal.closeIdleFiles())
+        try await close(store)
       }
       try (number.isMultiple(of: 3) ? other : store).set(number, forKey: "a")
       #expect(try store.int("a") == number && other.int("a") == number)
     }
   }
 
-  @Test func aJournalThatWasReplacedWhileItWasClosedIsReadAnew() throws {
+  @Test func aJournalThatWasReplacedWhileItWasClosedIsReadAnew() async throws {
     let failures = Failures()
-    let store = directory.store(failures: failures)
-    try keepFromBackgroundSync(store)
+    let store = try makeStore(failures: failures)
     try store.set(1, forKey: "a")
-    #expect(try store.journal.closeIdleFiles())
+    try await close(store)
     try FileSystem.unlink(directory.file(TemporaryDirectory.journal).path)
     // On this file system it usually gets the inode number of the old one.
     try directory.store().set(2, forKey: "b")
@@ -43,9 +60,9 @@ import Testing
     try store.set(1, forKey: "a")
     var changes = store.changes().makeAsyncIterator()
     // The watch that begins may be using the files.
-    try await eventually("the files stay open") { try store.journal.closeIdleFiles() }
+    try await close(store)
     #expect(try store.int("a") == 1)
-    try await eventually("the files stay open") { try store.journal.closeIdleFiles() }
+    try await close(store)
     try directory.store().set(2, forKey: "b")
     #expect(await changes.next(isolation: nil) == ["b"])
   }
@@ -83,12 +100,11 @@ import Testing
     #expect(try directory.store().int("count") == 4 * count)
   }
 
-  @Test func aClosedJournalIsSyncedAtExit() throws {
-    let store = directory.store()
-    try keepFromBackgroundSync(store)
+  @Test func aClosedJournalIsSyncedAtExit() async throws {
+    let store = try makeStore()
     try store.set(1, forKey: "a")
     let journal = try store.journal
-    #expect(journal.closeIdleFiles())
+    try await close(store)
     let count = Locked(0)
     let plan = FaultPlan(decide: { event in
       if event.call == .fdatasync { count.withLock { $0 += 1 } }

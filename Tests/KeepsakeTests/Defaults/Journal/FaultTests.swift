@@ -151,7 +151,11 @@ import Testing
 
   @Test func aSetAfterAnotherProcessesSetReadsIt() throws {
     let (store, other) = (directory.store(), directory.store())
-    for store in [store, other] { try keepFromBackgroundSync(store) }
+    for store in [store, other] {
+      try keepFromBackgroundSync(store)
+      // A watch that begins reads too.
+      try store.journal.lookOnlyWhenUsed()
+    }
     for number in 0..<10 {
       try store.set(number, forKey: "a")
       try other.set(number, forKey: "b")

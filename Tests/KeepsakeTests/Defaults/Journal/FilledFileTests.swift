@@ -14,7 +14,8 @@ struct FilledFileTests {
   private let failures = Failures()
 
   init() throws {
-    directory = try TemporaryDirectory()
+    // Not on a slow disk, whose syncs the other writers of a file wait for.
+    directory = try TemporaryDirectory(isQuick: true)
     path = directory.file(TemporaryDirectory.journal).path
   }
 

@@ -37,7 +37,7 @@ extension OneAtATime {
       let compactor = try Peer.start(directory, "acknowledge", "0")
       _ = compactor.line()
       var rewrites: Set<UInt64> = []
-      let deadline = ContinuousClock.now + .seconds(60)
+      let deadline = ContinuousClock.now + .seconds(600)
       var number = 0
       while number < 1_500 || rewrites.count < 2 && ContinuousClock.now < deadline {
         number += 1
