@@ -52,7 +52,7 @@ final class PseudoTerminal {
   }
 
   func expect(_ text: String) throws {
-    let end = ContinuousClock.now + .seconds(60)
+    let end = ContinuousClock.now + .seconds(600)
     while ContinuousClock.now < end {
       if let found = unread.range(of: text) {
         unread.removeSubrange(..<found.upperBound)

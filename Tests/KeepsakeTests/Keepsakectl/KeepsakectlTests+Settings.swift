@@ -153,7 +153,7 @@ extension KeepsakectlTests {
     let watcher = try Child(
       "/bin/sh",
       [
-        "-c", "exec timeout --foreground 60 \"$0\" \"$@\" >/dev/full", inspector.path, "settings",
+        "-c", "exec timeout --foreground 600 \"$0\" \"$@\" >/dev/full", inspector.path, "settings",
         "watch", app,
       ],
       environment: inspector.environment, terminal: terminal, isInteractive: true)
