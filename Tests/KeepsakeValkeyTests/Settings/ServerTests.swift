@@ -31,6 +31,13 @@ import Testing
 
   /// Other calls go on waiting while the server waits for its replicas, longer than their timeout.
   @Test func callsWaitBehindAConfirmation() throws {
+    // On a busy machine, the other call may expire before the link knows that the server waits.
+    try waitUntil("the other call did not wait") {
+      try resultsOfACallBehindAConfirmation() == ["confirmed: true", "reply: other"]
+    }
+  }
+
+  private func resultsOfACallBehindAConfirmation() throws -> [String] {
     let isWaiting = Flag()
     let fake = try FakeServer { connection, _ in
       while let words = connection.command() {
@@ -63,7 +70,7 @@ import Testing
         results.append("\(error)")
       }
     }
-    #expect(results.all.sorted() == ["confirmed: true", "reply: other"])
+    return results.all.sorted()
   }
 
   /// A server that does not even run the script is noticed after the timeout of any call, although

@@ -188,6 +188,12 @@ final class FakeConnection {
     }
   }
 
+  /// Whether the other side has ended the connection.
+  var hasEnded: Bool {
+    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+    return poll(&entry, 1, 0) > 0
+  }
+
   /// Reads until the other side ends the connection.
   func waitForEnd() { while command() != nil {} }
 }
