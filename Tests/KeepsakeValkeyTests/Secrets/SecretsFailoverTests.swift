@@ -86,7 +86,8 @@ import Testing
   /// are sealed under old and new keys, and the header with the keys of all of them.
   @Test(arguments: [0, 700, 1_500, 2_500, 4_000, 6_000, 1_000_000])
   func secretsStayReadableIfARotationIsLost(_ byteCount: Int) throws {
-    let servers = try Failover()
+    // Neither side ends a replication that gets no time for a while, and begins it anew.
+    let servers = try Failover(["--repl-timeout", "600"])
     let (one, two) = (try client(servers), try client(servers))
     let keys = (1...6).map { "\($0)" }
     for key in keys { try one.secrets().set("old", forKey: key) }

@@ -34,12 +34,12 @@ extension SocketServer {
 
   /// The server as the backing of a process has it.
   func backend(
-    confirm confirmation: ValkeyBacking.Confirmation = .primary,
+    confirm confirmation: ValkeyBacking.Confirmation = .primary, options: LinkOptions = .quick,
     _ change: (inout ServerAddress) -> Void = { _ in }
   ) -> Server {
     var address = address
     change(&address)
-    return Server(address, options: .quick, confirm: confirmation)
+    return Server(address, options: options, confirm: confirmation)
   }
 }
 

@@ -23,11 +23,11 @@ final class TestClient: Sendable {
   init(
     _ testServer: TestServer, suite: String = "suite",
     confirm confirmation: ValkeyBacking.Confirmation = .primary,
-    cache: DiskCache.Store = DiskCache.named(.memory),
+    cache: DiskCache.Store = DiskCache.named(.memory), options: LinkOptions = .quick,
     maximumByteCount: Int = 32 << 20, _ change: (inout ServerAddress) -> Void = { _ in }
   ) {
     self.testServer = testServer
-    server = testServer.backend(confirm: confirmation, change)
+    server = testServer.backend(confirm: confirmation, options: options, change)
     let name = TableName(app: "app", suite: suite, database: server.address.database)
     self.cache = cache
     copyKey = name.copyKey(server.address)

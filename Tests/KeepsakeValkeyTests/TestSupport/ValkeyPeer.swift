@@ -27,6 +27,13 @@ extension TestServer {
     return run.lines
   }
 
+  /// Whether a process of that name has left a copy of what it knows on its machine.
+  func hasCopy(of name: String) -> Bool {
+    let path = directory.path + "/" + name
+    let names = (try? FileManager.default.subpathsOfDirectory(atPath: path)) ?? []
+    return names.contains { $0.hasSuffix(".meta") && names.contains(String($0.dropLast(5))) }
+  }
+
   /// What processes print that run at the same time.
   func runPeers(
     _ count: Int, _ peer: @escaping @Sendable (Int) -> (arguments: [String], name: String)
