@@ -279,6 +279,30 @@ extension DiskCache.Key<Article> {
     #expect(try store.get("k") == value)
   }
 
+  /// A file system that clones files writes none of their bytes.
+  @Test func refusesAClonedFileThatIsTooLarge() throws {
+    let (directory, store) = (try TemporaryDirectory(), DiskCache.shared)
+    let bytes = [UInt8](repeating: 7, count: 20_000)
+    try directory.write(bytes, to: "source")
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .clone, let descriptor = event.descriptor else { return .proceed }
+      #expect(pwrite(descriptor, bytes, bytes.count, 0) == bytes.count)
+      return .succeed(0)
+    })
+    try FaultPlan.$current.withValue(plan) {
+      try store.set(contentsOf: directory.file("source"), forKey: "k")
+      #expect(try store.get("k") == Data(bytes))
+      store.sizeLimit = 30_000
+      try store.set(contentsOf: directory.file("source"), forKey: "k")
+      store.sizeLimit = 20_000
+      try store.set("old", forKey: "k")
+      expectFailure(.misuse) {
+        try store.set(contentsOf: directory.file("source"), forKey: "k")
+      }
+    }
+    #expect(try store.model("k") == "old")
+  }
+
   @Test(arguments: [DiskCache.Name.standard, .memory])
   func refusesAValueThatIsTooLargeAlone(name: DiskCache.Name) async throws {
     let store = DiskCache.named(name)

@@ -53,6 +53,7 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     while true {
       let bytes = try file.read(from: position, count: size)
       if isCloned {
+        try files.requireSize(count + bytes.count, key, cache)
         bytes.withUnsafeBytes { checksum.update($0) }
         count += bytes.count
       } else {
