@@ -48,7 +48,10 @@ public struct StoragePlace<Facade>: Hashable, Sendable {
   ///
   /// The directory must exist. Files get the permissions of the directory.
   public init(_ name: String, in folder: URL) {
-    location = .inDirectory(folder.absoluteString, name: ExactString(name))
+    var text = folder.absoluteString
+    // `file:///a` and `file:///a/` are one directory.
+    while text.utf8.last == UInt8(ascii: "/"), text != "file:///" { text.removeLast() }
+    location = .inDirectory(text, name: ExactString(name))
   }
 
   /// The place's name; empty for `memory`.

@@ -92,6 +92,21 @@ import Testing
     #expect(try stores[1].get("k") == "v")
   }
 
+  /// `URL` adds a slash to the path of a directory that exists.
+  @Test func aSlashAtTheEndMakesNoOtherPlace() throws {
+    let directory = try TemporaryDirectory()
+    let urls = ["", "/", "//"].map { URL(string: "file://" + directory.path + $0)! }
+    #expect(Set(urls).count == 3)
+    #expect(Set(urls.map { DiskCache.Name("a", in: $0) }).count == 1)
+    #expect(Set(urls.map { Defaults.Suite("a", in: $0) }).count == 1)
+    #expect(Set(urls.map { SecureVault.Service("a", in: $0) }).count == 1)
+    #expect(DiskCache.named(.init("a", in: urls[0])) === DiskCache.named(.init("a", in: urls[1])))
+    #expect(DiskCache.set(1, forKey: "k", cache: .init("a", in: urls[1])))
+    #expect(try directory.names() == [".a.ledger", "a"])
+    let root = DiskCache.Name("a", in: URL(filePath: "/"))
+    #expect(try root.directory(in: DirectoryFinder(app: "a"), .cache).path == "/")
+  }
+
   @Test func foldersOfTwoNormalizationsAreSeparate() throws {
     let directory = try TemporaryDirectory()
     let folders = Self.names.map { Folder(directory.url.appending(path: $0)) }
