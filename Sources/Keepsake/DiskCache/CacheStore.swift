@@ -42,16 +42,22 @@ extension DiskCache {
     ) throws(StorageError) -> any CacheEngine {
       scope.configure(firstUse: "the cache \(name.description.debugDescription)")
       if case .memory = name.location { return MemoryCache() }
-      var parent = try name.directory(in: scope.finder, .cache)
-      if !parent.isCallerOwned {
-        parent = StoreDirectory(path: parent.path + "/caches", isCallerOwned: false)
-      }
-      let paths = CachePaths(parent: parent, name: try name.fileName("cache"))
+      let paths = CachePaths(
+        parent: try parent(of: name, in: scope), name: try name.fileName("cache"))
       let report: @Sendable (StorageError) -> Void = { [weak scope] in
         scope?.report($0.reported(by: "DiskCache"))
       }
       let files = FileCache(paths: paths, onFailure: report)
       return scope.sharedEngine(over: files, of: name, onFailure: report) ?? files
+    }
+
+    /// The directory that holds the directory of a cache.
+    fileprivate static func parent(
+      of name: Name, in scope: StorageScope
+    ) throws(StorageError) -> StoreDirectory {
+      let directory = try name.directory(in: scope.finder, .cache)
+      if directory.isCallerOwned { return directory }
+      return StoreDirectory(path: directory.path + "/caches", isCallerOwned: false)
     }
 
     /// Throws if the cache has no directory, for example because the user has no home directory.
@@ -400,7 +406,7 @@ extension DiskCache.Store {
   /// - Throws: ``StorageError`` if the directory of all caches cannot be read.
   public func caches() throws(StorageError) -> [DiskCache.Name] {
     try withContext("caches") { () throws(StorageError) in
-      guard let parent = try engine.parentDirectory else { return [] }
+      let parent = try Self.parent(of: .standard, in: scope).path
       var names: [String] = []
       for fileName in try FileSystem.list(parent) {
         guard let name = FileName.decode(fileName),

@@ -88,7 +88,6 @@ final class MemoryCache: CacheEngine {
   private let state = Locked(State())
   let counts = CacheCounts()
   var directory: String? { nil }
-  var parentDirectory: String? { nil }
 
   var sizeLimit: Int? {
     get { state.withLock { $0.limit } }

@@ -73,6 +73,14 @@ extension DiskCache.Key<Article> {
     #expect(DiskCache.keys(cache: DiskCache.Name("other", in: directory.url)) == ["k"])
   }
 
+  @Test func eachStoreListsTheAppsCaches() throws {
+    let directory = try TemporaryDirectory()
+    try directory.makeDirectory("no cache")
+    let names = [DiskCache.Name.memory, DiskCache.Name("own", in: directory.url), "Images"]
+    for name in names { try DiskCache.named(name).set(1, forKey: "k") }
+    for name in names { #expect(try DiskCache.named(name).caches() == ["Images"], "\(name)") }
+  }
+
   @Test func filesFollowTheModeOfAnExistingDirectory() throws {
     let directory = try TemporaryDirectory()
     #expect(chmod(directory.path, 0o2770) == 0)

@@ -4,8 +4,6 @@
 package protocol CacheEngine: AnyObject, Sendable {
   /// The directory of this cache; nil for a cache in memory.
   var directory: String? { get }
-  /// The directory that holds all caches of the app; nil for a cache in memory.
-  var parentDirectory: String? { get }
   var counts: CacheCounts { get }
   /// In bytes; nil for no limit.
   var sizeLimit: Int? { get set }

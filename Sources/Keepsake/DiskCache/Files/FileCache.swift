@@ -27,7 +27,6 @@ package final class FileCache: CacheEngine {
   }
 
   package var directory: String? { paths.directory }
-  package var parentDirectory: String? { paths.parent.path }
 
   package var sizeLimit: Int? {
     get {

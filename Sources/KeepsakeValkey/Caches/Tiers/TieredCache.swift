@@ -50,7 +50,6 @@ final class TieredCache: CacheEngine {
   func makeTurn(_ key: String) -> (any FetchTurn)? { ProducerTurn(self, key) }
 
   var directory: String? { files.directory }
-  var parentDirectory: String? { files.parentDirectory }
   var counts: CacheCounts { files.counts }
 
   var sizeLimit: Int? {
