@@ -70,8 +70,8 @@ final class MemoryCache: CacheEngine {
     /// many.
     mutating func evict() -> Int {
       guard let limit, size > limit else { return 0 }
-      let count = entries.count
       _ = removeExpired()
+      let count = entries.count
       let oldestFirst = entries.sorted { $0.value.useNumber < $1.value.useNumber }
       let target = CacheSizeLimit.evictionTarget(of: limit)
       // The last used entry is kept even if it alone exceeds nine tenths.
@@ -100,23 +100,29 @@ final class MemoryCache: CacheEngine {
     }
   }
 
-  private func find(_ key: String, isUse: Bool) -> Entry? {
+  /// Finds an entry, which may be stale or have no value.
+  private func lookUp(_ key: String, isUse: Bool) -> (entry: Entry, isFresh: Bool)? {
     state.withLock { state in
       let key = Array(key.utf8)
       let now = WallClock.now
       guard let entry = state.entries[key] else { return nil }
-      if entry.hasExpired(at: now) {
-        if entry.isOver(at: now) { _ = state.remove(key) }
+      if entry.isOver(at: now) {
+        _ = state.remove(key)
         return nil
       }
-      if entry.payload == nil { return nil }
-      if isUse {
+      if entry.hasExpired(at: now) { return (entry, false) }
+      if isUse, entry.payload != nil {
         state.lastUseNumber += 1
         state.entries[key]?.lastUsed = now
         state.entries[key]?.useNumber = state.lastUseNumber
       }
-      return entry
+      return (entry, true)
     }
+  }
+
+  /// Finds an entry that has a value and has not expired.
+  private func find(_ key: String, isUse: Bool) -> Entry? {
+    lookUp(key, isUse: isUse).flatMap { $0.isFresh && $0.entry.payload != nil ? $0.entry : nil }
   }
 
   func read(_ key: String) -> Payload? {
@@ -129,17 +135,9 @@ final class MemoryCache: CacheEngine {
   }
 
   func find(_ key: String, noValue: Bool, tags: Bool) -> CacheLookup {
-    CacheLookup(lookUp(key, noValue: noValue))
-  }
-
-  private func lookUp(_ key: String, noValue: Bool) -> FoundEntry {
-    if let entry = find(key, isUse: true), let found = entry.cached { return .fresh(found) }
-    return state.withLock { state in
-      guard let entry = state.entries[Array(key.utf8)], !entry.isOver(at: WallClock.now) else {
-        return .missing
-      }
-      return entry.cached.map { .stale($0) } ?? (noValue ? .noValue : .missing)
-    }
+    guard let (entry, isFresh) = lookUp(key, isUse: true) else { return CacheLookup(.missing) }
+    guard let found = entry.cached else { return CacheLookup(noValue ? .noValue : .missing) }
+    return CacheLookup(isFresh ? .fresh(found) : .stale(found))
   }
 
   func openChunks(_ key: String) -> ChunkSource? {

@@ -311,6 +311,14 @@ extension DiskCache.Key<Article> {
     #expect(try store.model("k") == "old")
   }
 
+  @Test func expiredEntriesInMemoryDoNotCountAsEvicted() throws {
+    let store = DiskCache.named(.memory)
+    store.sizeLimit = 8_000
+    try aSecondAgo { try store.set(value, forKey: "over", expiry: .seconds(0.01)) }
+    for key in ["a", "b"] { try store.set(value, forKey: key) }
+    #expect(try store.keys() == ["b"] && store.statistics.evictions == 1)
+  }
+
   @Test(arguments: [DiskCache.Name.standard, .memory])
   func refusesAValueThatIsTooLargeAlone(name: DiskCache.Name) async throws {
     let store = DiskCache.named(name)
