@@ -224,6 +224,8 @@ package final class InFlightFetches: Sendable {
       for producer in producers {
         guard let index = state.dependencies[producer]?.firstIndex(of: id) else { continue }
         state.dependencies[producer]?.remove(at: index)
+        // The producer may have ended before, which would have removed this.
+        if state.dependencies[producer]?.isEmpty == true { state.dependencies[producer] = nil }
       }
     }
   }

@@ -315,6 +315,34 @@ private struct Failure: Error {}
     #expect(InFlightFetches.shared.isEmpty(for: DiskCache.shared))
   }
 
+  /// It waits on behalf of a producer that has ended.
+  @Test func aFetchThatOutlivesItsProducerLeavesNothingBehind() async throws {
+    let store = DiskCache.shared
+    let (gate, mayJoin) = (Gate(), Gate())
+    let other = Task {
+      try await store.fetch("other") {
+        await gate.pass()
+        return 1
+      }
+    }
+    try await wait { await gate.entered == 1 }
+    let left = Locked<Task<Int, any Error>?>(nil)
+    let value = try await store.fetch("k") {
+      let task = Task {
+        await mayJoin.pass()
+        return try await store.fetch("other") { 2 }
+      }
+      left.withLock { $0 = task }
+      return 3
+    }
+    await mayJoin.open()
+    try await wait { waiterCount(store) == 1 }
+    await gate.open()
+    #expect(try await left.withLock { $0 }?.value == 1)
+    #expect(try await other.value == 1 && value == 3)
+    #expect(InFlightFetches.shared.isEmpty(for: store))
+  }
+
   @Test @MainActor func producesInTheCallersIsolation() async throws {
     // Changing a class that is not Sendable compiles only if the closure has the caller's
     // isolation.
