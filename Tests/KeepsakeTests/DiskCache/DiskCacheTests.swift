@@ -272,7 +272,7 @@ extension DiskCache.Key<Article> {
     #expect(try store.totalSize <= 8_192 * 5)
     store.sizeLimit = nil
     // Once this lock is available, an eviction that has begun has ended.
-    let hasEnded = try store.files.evictionLock.withLock(timeout: .seconds(600)) { _ in true }
+    let hasEnded = try store.files.eviction.lock.withLock(timeout: .seconds(600)) { _ in true }
     try #require(hasEnded == true)
     for number in 0..<50 { try store.set(value, forKey: "k\(number)") }
     #expect(try store.keys().count >= 50)

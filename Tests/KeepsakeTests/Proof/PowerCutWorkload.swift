@@ -304,7 +304,7 @@ extension PowerCutWorkload {
           cache.store.sizeLimit = nil
           // An eviction that still runs would use paths that the steps below change.
           let files = try cache.store.files
-          try #require(files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
+          try #require(files.eviction.lock.withLock(timeout: .seconds(600)) { _ in true } == true)
         }
       ] + cache([.set(0, .text(33), .endless, durable: true)]) + [
         Step(changes: changes.mapValues { _ in nil }.merging(evicted) { own, _ in own }) { stage in

@@ -18,7 +18,7 @@ extension FileCache {
     guard let ledger = cache.ledger else { return }
     if isSweepDue(ledger) { cleanUpInBackground(cache) }
     if cache.isCountDue.load(ordering: .relaxed) { countInBackground(cache) }
-    guard let sizeLimit, mayEvict else { return }
+    guard let sizeLimit, eviction.mayRun else { return }
     let (totalSize, isSizeKnown) = ledger.totalSize
     if totalSize.subtractingReportingOverflow(sizeLimit).partialValue > sizeLimit / 10 {
       let bytes = cache.footprint(size: added, sidecar: Sidecar.headerSize)
@@ -37,14 +37,13 @@ extension FileCache {
     } catch {
       return report(error.inContext(of: "sweep", path: paths.directory))
     }
-    inBackground("sweep") { [self] () throws(StorageError) in
-      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in
-        // Another thread may have swept since.
-        if isSweepDue(ledger) {
-          _ = try cache.sweep(from: ledger.nextSweepStart)
-        } else {
-          try cache.deleteTrash()
-        }
+    start(sweep) { [self] () throws(StorageError) in
+      guard let cache = try openCache(), let ledger = cache.ledger else { return }
+      // Another process may have swept since.
+      if isSweepDue(ledger) {
+        _ = try cache.sweep(from: ledger.nextSweepStart)
+      } else {
+        try cache.deleteTrash()
       }
     }
   }
@@ -53,12 +52,29 @@ extension FileCache {
   /// it recorded a change, or this or another one could not record it.
   func countInBackground(_ cache: OpenCache) {
     if cache.ledger?.mayBeWrong != true { return }
-    inBackground("count") { [self] () throws(StorageError) in
-      // While another program holds the ledger, each write comes here.
-      _ = try sweepLock.withLockIfAvailable { _ throws(StorageError) in
-        cache.isCountDue.store(false, ordering: .relaxed)
-        try cache.countAgain()
+    start(count) { [self] () throws(StorageError) in
+      guard let cache = try openCache() else { return }
+      cache.isCountDue.store(false, ordering: .relaxed)
+      try cache.countAgain()
+    }
+  }
+
+  /// If several processes evict at the same time, each stops once the total size is small enough.
+  func evictInBackground() {
+    start(eviction) { [self] () throws(StorageError) in
+      try retryingIfRemoved { () throws(StorageError) in
+        // A cache that was removed in the meantime is not created again for this.
+        if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
       }
+    }
+  }
+
+  private func start(
+    _ job: MaintenanceJob, _ work: @escaping @Sendable () throws(StorageError) -> Void
+  ) {
+    if !job.request() { return }
+    BackgroundWork.run { [self] in
+      job.run(work) { report($0.inContext(of: job.operation, path: paths.directory)) }
     }
   }
 
@@ -73,49 +89,6 @@ extension FileCache {
       } catch {
         report(error.inContext(of: operation, path: paths.directory))
       }
-    }
-  }
-
-  func evictInBackground() {
-    // A running eviction checks this flag when it has finished.
-    if isEvictionDue.exchange(true, ordering: .sequentiallyConsistent) { return }
-    BackgroundWork.run { [self] in evict() }
-  }
-
-  /// Evicts entries, in one thread of this process at a time.
-  ///
-  /// If several processes evict at the same time, each stops once the total size is small enough.
-  @inline(never)
-  private func evict() {
-    repeat {
-      let result = evictionLock.withLockIfAvailable { _ -> StorageError? in
-        isEvictionDue.store(false, ordering: .sequentiallyConsistent)
-        return evictOnce()
-      }
-      guard let failure = result else { return }
-      if let failure { report(failure.inContext(of: "evict", path: paths.directory)) }
-    } while isEvictionDue.load(ordering: .sequentiallyConsistent)
-  }
-
-  /// False for a second after an eviction has failed: each set would try it again.
-  private var mayEvict: Bool {
-    let age = WallClock.now.subtractingSaturated(lastFailedEviction.load(ordering: .relaxed))
-    return !(0..<WallClock.second).contains(age)
-  }
-
-  /// Returns the failure.
-  private func evictOnce() -> StorageError? {
-    // Another thread may have failed while this one waited for the lock.
-    guard mayEvict else { return nil }
-    do throws(StorageError) {
-      try retryingIfRemoved { () throws(StorageError) in
-        // A cache that was removed in the meantime is not created again for this.
-        if sizeLimit != nil { try openCache()?.evict { sizeLimit } }
-      }
-      return nil
-    } catch {
-      lastFailedEviction.store(WallClock.now, ordering: .relaxed)
-      return error
     }
   }
 }

@@ -11,11 +11,9 @@ package final class FileCache: CacheEngine {
   private let onFailure: @Sendable (StorageError) -> Void
   let current = CurrentCache()
   private let limit = Atomic(Int.max)
-  let evictionLock = Locked(())
-  let isEvictionDue = Atomic(false)
-  /// When an eviction failed.
-  let lastFailedEviction = Atomic(Int64.min)
-  let sweepLock = Locked(())
+  let eviction = MaintenanceJob("evict")
+  let sweep = MaintenanceJob("sweep")
+  let count = MaintenanceJob("count")
 
   init(
     paths: CachePaths, timeout: Duration = .seconds(10),

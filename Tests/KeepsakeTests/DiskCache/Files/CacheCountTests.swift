@@ -133,6 +133,45 @@ import Testing
     }
   }
 
+  /// As it is where the ledger cannot be changed: each set would count again.
+  @Test func aFailedCountIsNotTriedAgainForASecond() throws {
+    try store.set("x", forKey: "k")
+    let path = FileSystem.parent(of: try store.payload("k"))
+    let attempts = Locked(0)
+    let plan = FaultPlan { event in
+      if event.call == .publish { return .fail(ENOSPC) }
+      guard event.call == .list, event.path == path else { return .proceed }
+      _ = attempts.increment()
+      return .fail(EIO)
+    }
+    let now = WallClock.now
+    var size = 0
+    func set() throws {
+      size = 10_000 - size
+      try store.set(Data(count: size), forKey: "k")
+    }
+    try FaultPlan.$current.withValue(plan) {
+      for time in [now, now + WallClock.second] {
+        try WallClock.$fixed.withValue(time) {
+          let before = attempts.withLock { $0 }
+          // A job of the second before may take the first set's for its own.
+          try waitUntil("the count has failed") {
+            try set()
+            return attempts.withLock { $0 } > before
+          }
+          let found = attempts.withLock { $0 }
+          for _ in 0..<500 { try set() }
+          // Jobs begin in order.
+          let hasBegun = ThreadGate()
+          BackgroundWork.run { hasBegun.open() }
+          hasBegun.wait()
+          #expect(attempts.withLock { $0 } == found)
+        }
+      }
+    }
+    try expectCounted(directory)
+  }
+
   @Test func theLimitHoldsAgainAfterWhatCouldNotBeRecorded() throws {
     for number in 0..<10 { try store.set("x", forKey: "k\(number)") }
     try withFullLedger {

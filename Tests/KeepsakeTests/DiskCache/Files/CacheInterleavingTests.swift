@@ -128,7 +128,7 @@ import Testing
       // An eviction in the background may begin late; without a limit it does nothing. Once this
       // lock is available, one that has begun has ended.
       store.sizeLimit = nil
-      let hasEnded = try store.files.evictionLock.withLock(timeout: .seconds(600)) { _ in true }
+      let hasEnded = try store.files.eviction.lock.withLock(timeout: .seconds(600)) { _ in true }
       try #require(hasEnded == true)
       if count.withLock({ $0 }) <= number { return }
       isDone.wait()
@@ -348,6 +348,33 @@ import Testing
     FaultPlan.$current.withValue(plan) { store.sizeLimit = 8 * 8_192 }
     try waitUntil("three entries are evicted") { try store.totalSize <= 7 * 8_192 }
     #expect(try Set(store.keys()) == ["k0", "k4", "k5", "k6", "k7", "k8", "k9"])
+  }
+
+  /// All stores of the process share the threads for work in the background.
+  @Test func setsQueueASweepThatIsDueOnce() throws {
+    let store = directory.cache()
+    try store.set(value, forKey: "k")
+    let ledger = try #require(try store.files.openCacheForWriting().ledger)
+    let path = try store.files.paths.directory
+    let listings = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .list, event.path == path { _ = listings.increment() }
+      return .proceed
+    })
+    // One of the four threads runs all jobs, one after the other.
+    let (isQueued, hasEnded) = (ThreadGate(), ThreadGate())
+    for gate in [hasEnded, hasEnded, hasEnded, isQueued] { BackgroundWork.run { gate.wait() } }
+    let later = WallClock.now + 2 * 86_400 * WallClock.second
+    try WallClock.$fixed.withValue(later) {
+      try FaultPlan.$current.withValue(plan) {
+        for _ in 0..<100 { try store.set(value, forKey: "k") }
+      }
+    }
+    BackgroundWork.run { hasEnded.open() }
+    isQueued.open()
+    hasEnded.wait()
+    #expect(ledger.lastSweep == later)
+    #expect((1..<50).contains(listings.withLock { $0 }))
   }
 
   @Test func aLimitLoweredDuringAnEvictionIsKept() throws {

@@ -56,7 +56,7 @@ extension OneAtATime {
 
       // Once this lock is available, the eviction in the background has ended.
       store.sizeLimit = nil
-      try #require(store.files.evictionLock.withLock(timeout: .seconds(600)) { _ in true } == true)
+      try #require(store.files.eviction.lock.withLock(timeout: .seconds(600)) { _ in true } == true)
       try expectTidy(store, directory, "x")
     }
 

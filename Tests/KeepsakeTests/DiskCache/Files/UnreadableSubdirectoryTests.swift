@@ -95,7 +95,7 @@ import Testing
         // A job of the second before, which has its clock, may take the first set's for its own.
         try waitUntil("the eviction has failed") {
           try set(at: time)
-          return cache.lastFailedEviction.load(ordering: .relaxed) == time
+          return cache.eviction.lastFailure.load(ordering: .relaxed) == time
         }
         let found = scans.withLock { $0 }
         #expect(found > before)
@@ -106,6 +106,38 @@ import Testing
     #expect(
       failures.all.contains { $0.operation == "DiskCache.evict" && $0.path == path },
       "\(failures.all)")
+  }
+
+  /// Likewise.
+  @Test func aFailedSweepIsNotTriedAgainForASecond() throws {
+    let cachePath = FileSystem.parent(of: path)
+    let attempts = Locked(0)
+    let plan = FaultPlan { event in
+      guard event.call == .list, event.path == cachePath else { return .proceed }
+      _ = attempts.increment()
+      return .fail(EIO)
+    }
+    let later = WallClock.now + 2 * 86_400 * WallClock.second
+    try FaultPlan.$current.withValue(plan) {
+      for time in [later, later + WallClock.second] {
+        try WallClock.$fixed.withValue(time) {
+          let before = attempts.withLock { $0 }
+          // A job of the second before may take the first set's for its own.
+          try waitUntil("the sweep has failed") {
+            try store.set(Data(count: 100), forKey: "k1")
+            return attempts.withLock { $0 } > before
+          }
+          let found = attempts.withLock { $0 }
+          for _ in 0..<500 { try store.set(Data(count: 100), forKey: "k1") }
+          // Jobs begin in order.
+          let hasBegun = ThreadGate()
+          BackgroundWork.run { hasBegun.open() }
+          hasBegun.wait()
+          #expect(attempts.withLock { $0 } == found)
+        }
+      }
+    }
+    #expect(failures.all.contains { $0.operation == "DiskCache.sweep" }, "\(failures.all)")
   }
 
   /// Another user's directory, which the process may rename, but neither list nor delete.
