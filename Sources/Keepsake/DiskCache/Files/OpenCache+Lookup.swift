@@ -147,8 +147,23 @@ extension OpenCache {
       entry.isPayloadVerified = true
     }
     // Without a time of its own, a payload cannot be told from the one that replaces it.
-    if belongs, key != nil { verifiedEntries.insert(entry, for: name) }
+    if belongs {
+      if key != nil { verifiedEntries.insert(entry, for: name) }
+    } else if data != nil, sidecar.modified != 0 {
+      restoreTimes(of: name, sidecar)
+    }
     return .found(entry, data)
+  }
+
+  /// Gives a payload the times that it was published with: it was copied without them, and would be
+  /// read as a whole by each call. The key must be locked.
+  @inline(never)
+  private func restoreTimes(of name: EntryName, _ sidecar: Sidecar) {
+    let expires = sidecar.expiry.time(created: sidecar.created, lastUsed: sidecar.created)
+    let times = PayloadTimes(created: sidecar.created, expires: expires, random: 0)
+    // Only the owner may do that.
+    try? File(name.path, in: directory, .readNoFollow)
+      .setTimes(accessed: times.accessed, modified: sidecar.modified)
   }
 
   /// Reads the sidecar of an entry; nil if it is missing or damaged.

@@ -171,13 +171,26 @@ import Testing
     }
   }
 
-  @Test func aPayloadWithOtherTimesIsStillValid() throws {
-    let store = directory.cache()
-    try store.set(value, forKey: "k")
-    try File(try store.payload("k"), .readWrite).setTimes(accessed: 0, modified: 0)
-    // The checksum is compared at each read.
-    #expect(try store.get("k") == value && directory.cache().get("k") == value)
-    #expect(directory.cache().statistics.damaged == 0)
+  /// As in a copy that was made without the nanoseconds.
+  @Test func aPayloadWithOtherTimesIsValidAndGetsThemBack() throws {
+    try directory.cache().set(value, forKey: "k", expiry: .days(1))
+    let path = try directory.cache().payload("k")
+    let times = try #require(try FileSystem.status(path, withTimes: true))
+    let calls = Self.callsWithoutPayload + [{ try $0.get("k") != nil }]
+    // Another user may not set them.
+    let plan = FaultPlan(decide: { $0.call == .times ? .fail(EPERM) : .proceed })
+    for (number, call) in calls.enumerated() {
+      try File(path, .readWrite).setTimes(accessed: 0, modified: 0)
+      let store = directory.cache()
+      try FaultPlan.$current.withValue(plan) { () throws in
+        #expect(try call(store), "\(number)")
+      }
+      #expect(try call(store) && directory.cache().get("k") == value, "\(number)")
+      let found = try #require(try FileSystem.status(path, withTimes: true))
+      #expect(found.modified == times.modified && found.accessed == times.accessed, "\(number)")
+      let calls = try systemCalls { _ = try call(store) }
+      #expect(!calls.contains(.lock) && store.statistics.damaged == 0, "\(number)")
+    }
   }
 
   @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {
