@@ -14,6 +14,8 @@ struct CacheSubdirectory {
     var size = 0
     /// The number of expired entries that were removed.
     var expiredCount = 0
+    /// The first failure. An entry that cannot be read or removed counts as present.
+    var failure: StorageError?
   }
 
   /// Determines the size, and removes what is expired, incomplete or abandoned.
@@ -43,17 +45,25 @@ struct CacheSubdirectory {
   // MARK: Counting
 
   /// Counts the entries again if their recorded size may be wrong. Changes nothing but the ledger.
+  ///
+  /// - Throws: The first error, after the other entries were counted.
   func count() throws(StorageError) {
+    var failure: StorageError?
+    try count(&failure)
+    if let failure { throw failure }
+  }
+
+  private func count(_ failure: inout StorageError?) throws(StorageError) {
     // A count is void if an entry is written in the meantime. The third time, writers wait for it.
     for _ in 0..<2 {
       let sizeBefore = try settledSize()
       if !sizeBefore.mayBeWrong { return }
-      if try record(countFiles(), sizeBefore) { return }
+      if try record(countFiles(&failure), sizeBefore) { return }
     }
     try excludeWriters()
     defer { admitWriters() }
     _ = try ledger.endCount(
-      of: number, countFiles(), sizeBefore: ledger.size(of: number), since: cache.epoch)
+      of: number, countFiles(&failure), sizeBefore: ledger.size(of: number), since: cache.epoch)
   }
 
   /// Waits until no entry of the subdirectory is being written, and lets later writers wait.
@@ -85,7 +95,7 @@ struct CacheSubdirectory {
   }
 
   /// The size of all files that are counted, without a look at what they contain.
-  func countFiles() throws(StorageError) -> Int {
+  private func countFiles(_ failure: inout StorageError?) throws(StorageError) -> Int {
     let fileNames = try cache.fileNames(inSubdirectory: number)
     var size = 0
     for fileName in fileNames {
@@ -94,7 +104,11 @@ struct CacheSubdirectory {
       if let payloadName, fileNames.contains(payloadName) { continue }
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
       if payloadName != nil {
-        if try cache.recordOfNoValue(name, key: nil) == nil { continue }
+        do throws(StorageError) {
+          if try cache.recordOfNoValue(name, key: nil) == nil { continue }
+        } catch  where cache.isOfEntry(error) {
+          failure = failure ?? error
+        }
         size += try cache.footprint(of: name, size: 0)
       } else if let payload = try FileSystem.status(name.path, in: cache.directory) {
         size += try cache.footprint(of: name, size: payload.size)
@@ -108,78 +122,81 @@ struct CacheSubdirectory {
   private func scanFiles() throws(StorageError) -> Scan {
     var scan = Scan()
     let fileNames = try cache.fileNames(inSubdirectory: number)
-    let now = WallClock.now
-    try cache.removeAbandonedFiles(fileNames, inSubdirectory: number)
+    do throws(StorageError) {
+      try cache.removeAbandonedFiles(fileNames, inSubdirectory: number)
+    } catch  where cache.isOfEntry(error) {
+      scan.failure = error
+    }
     for fileName in fileNames where fileName.utf8.first != UInt8(ascii: ".") {
       let payloadName = Sidecar.payloadName(of: fileName)
       // A sidecar is handled with its payload.
       if let payloadName, fileNames.contains(payloadName) { continue }
       guard let name = EntryName(fileName: payloadName ?? fileName) else { continue }
-      if payloadName != nil, let expires = try cache.recordOfNoValue(name, key: nil)?.expires,
-        expires > now
-      {
-        let footprint = try cache.footprint(of: name, size: 0)
-        scan.earliestExpiry = min(scan.earliestExpiry, expires)
-        scan.size += footprint
-        scan.entries.append((name, nil, footprint))
-        continue
+      let isWhole = fileNames.contains(fileName + Sidecar.suffix)
+      var payload: FileStatus?
+      if payloadName == nil {
+        payload = try FileSystem.status(
+          name.path, in: cache.directory, followsLinks: isWhole, withTimes: true)
+        if payload == nil { continue }
       }
-      if payloadName != nil || !fileNames.contains(fileName + Sidecar.suffix) {
-        try removeIncomplete(name)
-        continue
+      // In the past, so that listings look at each entry of the subdirectory.
+      var expires: Int64? = .min
+      do throws(StorageError) {
+        expires = try checkExpiry(of: name, payload, isWhole: isWhole, &scan)
+      } catch  where cache.isOfEntry(error) {
+        scan.failure = scan.failure ?? error
       }
-      guard let payload = try FileSystem.status(name.path, in: cache.directory, withTimes: true)
-      else { continue }
-      if payload.canExpire {
-        switch try checkExpiry(of: name, payload, now: now) {
-        case .expires(let time): scan.earliestExpiry = min(scan.earliestExpiry, time)
-        case .expired:
-          scan.expiredCount += 1
-          continue
-        case .missing: continue
-        }
-      }
-      let footprint = try cache.footprint(of: name, size: payload.size)
+      guard let expires else { continue }
+      let footprint = try cache.footprint(of: name, size: payload?.size ?? 0)
+      scan.earliestExpiry = min(scan.earliestExpiry, expires)
       scan.size += footprint
       scan.entries.append((name, payload, footprint))
     }
     return scan
   }
 
-  private enum ExpiryCheck {
-    /// At this time or later.
-    case expires(Int64)
-    /// It had expired and was removed.
-    case expired
-    /// It is missing, or was damaged and removed.
-    case missing
-  }
-
   /// Determines when an entry expires, and removes it if it has expired or is damaged.
+  ///
+  /// - Parameters:
+  ///   - payload: nil for a sidecar without one.
+  ///   - isWhole: Whether the payload has a sidecar.
+  /// - Returns: This time or an earlier one; nil if the entry is missing by now.
   private func checkExpiry(
-    of name: EntryName, _ payload: FileStatus, now: Int64
-  ) throws(StorageError) -> ExpiryCheck {
-    if let time = payload.expiryHint(now: now) { return .expires(time) }
+    of name: EntryName, _ payload: FileStatus?, isWhole: Bool, _ scan: inout Scan
+  ) throws(StorageError) -> Int64? {
+    let now = WallClock.now
+    if payload == nil, let expires = try cache.recordOfNoValue(name, key: nil)?.expires,
+      expires > now
+    {
+      return expires
+    }
+    guard let payload, isWhole else {
+      try removeIncomplete(name)
+      return nil
+    }
+    if !payload.canExpire { return .max }
+    if let time = payload.expiryHint(now: now) { return time }
     do throws(StorageError) {
-      guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return .expires(.max) }
+      guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return .max }
       defer { entry.unlock() }
       var result = try cache.lookUpOnce(name, nil, [])
       if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
       switch result {
       case .found(let found, _):
         let used = found.lastRecordedUse
-        return .expires(found.expiry.time(created: found.created, lastUsed: used))
+        return found.expiry.time(created: found.created, lastUsed: used)
       case .stale(let stale, _, _):
         // In the past, so that listings look at each entry of the subdirectory.
-        return .expires(stale.expires)
+        return stale.expires
       case .expired:
         try entry.remove()
-        return .expired
-      case .missing, .mismatch: return .missing
+        scan.expiredCount += 1
+        return nil
+      case .missing, .mismatch: return nil
       }
     } catch  where error.code == .unsupportedVersion {
       // Only a newer version of Keepsake can tell.
-      return .expires(.max)
+      return .max
     }
   }
 

@@ -77,6 +77,7 @@ extension OpenCache {
     for (step, subdirectory) in rotated.enumerated() {
       let scan = attempt(&failure) { () throws(StorageError) in try subdirectory.scan() }
       if scan == nil { isWhole = false }
+      failure = failure ?? scan?.failure
       for entry in scan?.entries ?? [] {
         let sidecar = attempt(&failure) { () throws(StorageError) in
           try FileSystem.status(entry.name.sidecarPath, in: directory, withTimes: true)

@@ -7,7 +7,7 @@ extension OpenCache {
     let now = WallClock.now
     for number in try subdirectoryNumbers() {
       do throws(StorageError) {
-        try addKeys(inSubdirectory: number, now: now, to: &keys)
+        try addKeys(inSubdirectory: number, now: now, to: &keys, &failure)
       } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
@@ -16,7 +16,8 @@ extension OpenCache {
   }
 
   private func addKeys(
-    inSubdirectory number: Int, now: Int64, to keys: inout [String]
+    inSubdirectory number: Int, now: Int64, to keys: inout [String],
+    _ failure: inout StorageError?
   ) throws(StorageError) {
     let fileNames = try fileNames(inSubdirectory: number)
     let mayHaveExpired = ledger?.mayHaveExpired(in: number, at: now) ?? true
@@ -26,17 +27,21 @@ extension OpenCache {
       var key = EntryName.key(fileName: fileName)
       if mayHaveExpired || key == nil {
         guard let name = EntryName(fileName: fileName) else { continue }
-        if mayHaveExpired, try unexpiredPayload(of: name, now: now)?.isStale != false { continue }
-        if key == nil { key = try readKey(name) }
+        if mayHaveExpired,
+          try unexpiredPayload(of: name, now: now, &failure)?.isStale != false
+        {
+          continue
+        }
+        if key == nil { key = try readKey(name, &failure) }
       }
       if let key { keys.append(String(decoding: key, as: UTF8.self)) }
     }
   }
 
   /// The payload of an entry, and whether the entry is stale; nil if it is missing, damaged or
-  /// expired.
+  /// expired. One that cannot be read counts as present.
   private func unexpiredPayload(
-    of name: EntryName, now: Int64
+    of name: EntryName, now: Int64, _ failure: inout StorageError?
   ) throws(StorageError) -> (status: FileStatus, isStale: Bool)? {
     guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
       return nil
@@ -51,20 +56,26 @@ extension OpenCache {
     } catch  where error.code == .unsupportedVersion {
       // Only a newer version of Keepsake can tell.
       return (payload, false)
+    } catch  where isOfEntry(error) {
+      failure = failure ?? error
+      return (payload, false)
     }
   }
 
   /// The key that the sidecar records; nil if it cannot be read.
-  private func readKey(_ name: EntryName) throws(StorageError) -> [UInt8]? {
-    let path = (name.path, Sidecar.pathSuffix)
-    guard let file = try ScopedFile(ifPresent: path.0, suffix: path.1, in: directory) else {
-      return nil
-    }
+  private func readKey(
+    _ name: EntryName, _ failure: inout StorageError?
+  ) throws(StorageError) -> [UInt8]? {
     do throws(StorageError) {
+      let path = (name.path, Sidecar.pathSuffix)
+      guard let file = try ScopedFile(ifPresent: path.0, suffix: path.1, in: directory) else {
+        return nil
+      }
       return try file.withSidecar(keyLength: nil) { contents in
         (try? SidecarRecord(contents)).map { Array($0.key) }
       }
-    } catch  where error.code == .isDirectory {
+    } catch  where isOfEntry(error) {
+      if error.code != .isDirectory { failure = failure ?? error }
       return nil
     }
   }
@@ -85,7 +96,7 @@ extension OpenCache {
         }
       }
       do throws(StorageError) {
-        total += try unexpiredSize(ofSubdirectory: number, ledger, now: now)
+        total += try unexpiredSize(ofSubdirectory: number, ledger, now: now, &failure)
       } catch  where !error.isDescriptorLimit && isOpen {
         failure = failure ?? error
       }
@@ -96,11 +107,14 @@ extension OpenCache {
   /// The size of a subdirectory without what has expired. It is scanned, so that the next call
   /// knows it, unless that would wait for writers: then what a scan would leave is counted.
   private func unexpiredSize(
-    ofSubdirectory number: Int, _ ledger: CacheLedger?, now: Int64
+    ofSubdirectory number: Int, _ ledger: CacheLedger?, now: Int64,
+    _ failure: inout StorageError?
   ) throws(StorageError) -> Int {
     if let ledger {
       do throws(StorageError) {
-        return try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan().size
+        let scan = try CacheSubdirectory(cache: self, ledger: ledger, number: number).scan()
+        failure = failure ?? scan.failure
+        return scan.size
       } catch  where error.code == .timedOut {}
     }
     let fileNames = try fileNames(inSubdirectory: number)
@@ -110,7 +124,7 @@ extension OpenCache {
         let name = EntryName(fileName: fileName)
       else { continue }
       if fileNames.contains(fileName) {
-        guard let payload = try unexpiredPayload(of: name, now: now) else { continue }
+        guard let payload = try unexpiredPayload(of: name, now: now, &failure) else { continue }
         size += try footprint(of: name, size: payload.status.size)
       } else if let expires = try recordOfNoValue(name, key: nil)?.expires, expires > now {
         size += try footprint(of: name, size: 0)

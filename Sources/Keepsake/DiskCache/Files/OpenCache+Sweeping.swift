@@ -11,7 +11,9 @@ extension OpenCache {
     var failure: StorageError?
     for subdirectory in try subdirectoriesToScan(ledger) where subdirectory.number >= first {
       do throws(StorageError) {
-        count += try subdirectory.scan().expiredCount
+        let scan = try subdirectory.scan()
+        count += scan.expiredCount
+        failure = failure ?? scan.failure
       } catch {
         failure = failure ?? error
       }
@@ -101,15 +103,28 @@ extension OpenCache {
     }
   }
 
+  /// Whether an error concerns one entry, so that a scan or a listing goes on with the others.
+  func isOfEntry(_ error: StorageError) -> Bool {
+    error.code != .timedOut && !error.isDescriptorLimit && isOpen
+  }
+
   /// Removes temporary files whose process has ended.
+  ///
+  /// - Throws: The first error, after the others were removed.
   func removeAbandonedFiles(
     _ fileNames: Set<String>, inSubdirectory number: Int
   ) throws(StorageError) {
     var hasEnded: [UInt64: Bool] = [:]
+    var failure: StorageError?
     for name in fileNames where name.utf8.first == UInt8(ascii: ".") {
-      if try isAbandoned(name, &hasEnded) {
-        try FileSystem.unlink(EntryName.directoryName(number) + "/" + name, in: directory)
+      do throws(StorageError) {
+        if try isAbandoned(name, &hasEnded) {
+          try FileSystem.unlink(EntryName.directoryName(number) + "/" + name, in: directory)
+        }
+      } catch {
+        failure = failure ?? error
       }
     }
+    if let failure { throw failure }
   }
 }

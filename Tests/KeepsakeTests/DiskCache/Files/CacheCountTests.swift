@@ -172,6 +172,24 @@ import Testing
     try expectCounted(directory)
   }
 
+  @Test func aRecordThatCannotBeReadIsCounted() throws {
+    try store.set("x", forKey: "k")
+    let key = neighbors(of: "k", 1)[0]
+    try store.engine.writeNoValue(forKey: key, Self.noValue, hook: commitDirectly)
+    let cache = try store.files.openCacheForWriting()
+    let ledger = try #require(cache.ledger)
+    let size = ledger.totalSize
+    try ledger.beginChange(in: EntryName.directory(of: key))
+    let name = try EntryName(key: key, rules: cache.rules)
+    let path = cache.directory.path(of: name.sidecarPath)
+    let plan = FaultPlan(decide: { $0.call == .open && $0.path == path ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      let error = expectFailure(.system(EIO)) { try cache.countAgain() }
+      #expect(error?.path == path)
+    }
+    #expect(!ledger.mayBeWrong && ledger.totalSize == size)
+  }
+
   @Test func theLimitHoldsAgainAfterWhatCouldNotBeRecorded() throws {
     for number in 0..<10 { try store.set("x", forKey: "k\(number)") }
     try withFullLedger {

@@ -140,6 +140,34 @@ import Testing
     #expect(failures.all.contains { $0.operation == "DiskCache.sweep" }, "\(failures.all)")
   }
 
+  /// One entry whose sidecar cannot be read, or that cannot be removed, costs itself only.
+  @Test(arguments: [SystemCall.open, .unlink], ["totalSize", "removeExpired", "evict"])
+  func allOtherEntriesOfTheSubdirectoryAreRemoved(_ call: SystemCall, by removal: String) throws {
+    let bad = try call == .open ? store.sidecar("k0") : store.payload("k0")
+    for key in keys { try aSecondAgo { try store.set(1, forKey: key, expiry: .seconds(0.01)) } }
+    let plan = FaultPlan { $0.call == call && $0.path == bad ? .fail(EIO) : .proceed }
+    try FaultPlan.$current.withValue(plan) { () throws in
+      #expect(try store.keys() == (call == .open ? ["k0"] : []))
+      if removal == "totalSize" {
+        #expect(try store.totalSize == Self.footprint)
+        #expect(failures.all.contains { $0.operation == "DiskCache.totalSize" }, "\(failures.all)")
+      } else {
+        let error = expectFailure(.system(EIO)) {
+          if removal == "evict" {
+            try store.files.openCache()?.evict { Self.footprint }
+          } else {
+            try store.removeExpired()
+          }
+        }
+        #expect(error?.path == bad)
+      }
+      #expect(try store.totalSize == Self.footprint)
+    }
+    let names = try FileManager.default.subpathsOfDirectory(atPath: FileSystem.parent(of: path))
+    #expect(names.count { $0.hasSuffix(Sidecar.suffix) } == 1)
+    #expect(try store.removeExpired() == 1 && store.totalSize == 0)
+  }
+
   /// Another user's directory, which the process may rename, but neither list nor delete.
   @Test(.enabled(if: getuid() == 0, "becoming another user needs root"), .multiprocess)
   func allOtherEntriesAreRemoved() throws {
