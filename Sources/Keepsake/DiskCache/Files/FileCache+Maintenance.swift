@@ -29,11 +29,13 @@ extension FileCache {
   }
 
   /// Deletes emptied subdirectories, and continues the daily sweep if it is due.
-  func cleanUpInBackground(_ cache: OpenCache) {
+  ///
+  /// - Parameter forWriting: Whether to start for the sweep alone. Reads leave it to writes.
+  func cleanUpInBackground(_ cache: OpenCache, forWriting: Bool = true) {
     guard let ledger = cache.ledger else { return }
     do throws(StorageError) {
       // Checked here, because there are hardly ever any, to avoid starting a thread for nothing.
-      if !isSweepDue(ledger), try cache.trash().isEmpty { return }
+      if !forWriting || !isSweepDue(ledger), try cache.trash().isEmpty { return }
     } catch {
       return report(error.inContext(of: "sweep", path: paths.directory))
     }

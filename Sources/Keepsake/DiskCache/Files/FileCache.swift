@@ -60,12 +60,7 @@ package final class FileCache: CacheEngine {
     let opened = try retryingIfRemoved { () throws(StorageError) in
       try OpenCache.openOrCreate(at: paths, timeout: timeout, counts: counts)
     }
-    if let other = try usableCache(forWriting: true, otherwise: opened), other !== opened {
-      return other
-    }
-    if !current.takeIsClosedAsIdle() { cleanUpInBackground(opened) }
-    try opened.ledger?.checkClock()
-    return opened
+    return try usableCache(forWriting: true, otherwise: opened) ?? opened
   }
 
   /// The open cache, if it is still the one at the path and may be used.
@@ -94,6 +89,8 @@ package final class FileCache: CacheEngine {
     if let opened, cache === opened {
       OpenStores.shared.add(current)
       countInBackground(opened)
+      if !current.takeIsClosedAsIdle() { cleanUpInBackground(opened, forWriting: forWriting) }
+      try opened.ledger?.waiting(forWriting ? timeout : .zero).checkClock()
     }
     return cache
   }

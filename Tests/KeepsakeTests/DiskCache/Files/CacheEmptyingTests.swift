@@ -162,6 +162,19 @@ import Testing
     }
   }
 
+  /// One that opens the cache with a read, and may write.
+  @Test func aRemovalThatWasKilledIsFinishedByAReader() throws {
+    let store = store()
+    try fill(store)
+    let plan = FaultPlan(decide: {
+      $0.call != .rename && $0.path.contains(".trash") ? .fail(EIO) : .proceed
+    })
+    try FaultPlan.$current.withValue(plan) { try store.removeAll() }
+    let reader = directory.cache()
+    #expect(try reader.get("k1") == nil)
+    try waitForTrash(in: directory.file(Self.cachePath).path)
+  }
+
   /// A rename can fail for many reasons: an overlay, a sticky directory, a full disk, a mount.
   @Test(arguments: [EXDEV, EPERM, EACCES, EBUSY, ENOSPC, EDQUOT])
   func subdirectoriesThatCannotBeRenamedAreEmptied(code: Int32) throws {
