@@ -361,7 +361,9 @@ package final class FileCache: CacheEngine {
   ) throws(StorageError) {
     guard let cache = try openCache() else { return try hook {} }
     let name = try EntryName(key: key, rules: cache.rules)
-    if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil {
+    if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil,
+      try FileSystem.status(name.sidecarPath, in: cache.directory) == nil
+    {
       return try hook {}
     }
     try withOpenCacheForWriting { cache throws(StorageError) in

@@ -193,6 +193,15 @@ import Testing
     }
   }
 
+  /// A program that cleans up has deleted it.
+  @Test func aRecordThatThereIsNoValueIsRemovedWithoutALedger() throws {
+    let options = WriteOptions(expiry: .after(86_400 * WallClock.second), isDurable: false)
+    try directory.cache().engine.writeNoValue(forKey: "k", options, hook: commitDirectly)
+    try FileSystem.unlink(directory.file("caches/.standard.ledger").path)
+    try directory.cache().remove("k")
+    #expect(try entryFiles() == [])
+  }
+
   @Test func anEntryOfANewerVersionIsAnErrorAndIsKept() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
