@@ -191,9 +191,10 @@ struct CacheSubdirectory {
       case .expired:
         try entry.remove()
         scan.expiredCount += 1
-        return nil
-      case .missing, .mismatch: return nil
+      case .mismatch: try entry.remove()
+      case .missing: break
       }
+      return nil
     } catch  where error.code == .unsupportedVersion {
       // Only a newer version of Keepsake can tell.
       return .max

@@ -58,7 +58,7 @@ struct LockedEntry {
   }
 
   /// Looks up an entry that had expired, or whose files did not match each other, while it was not
-  /// locked, and removes it unless it is valid.
+  /// locked, and removes it unless it is valid. If that fails, it counts as missing nevertheless.
   func resolve(
     _ key: String?, _ options: LookupOptions
   ) throws(StorageError) -> LookupResult {
@@ -68,7 +68,7 @@ struct LockedEntry {
     case .expired: break
     case .mismatch: cache.counts.damaged.add(1, ordering: .relaxed)
     }
-    try remove()
+    try? remove()
     return result
   }
 

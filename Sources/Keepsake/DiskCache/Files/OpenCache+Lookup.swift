@@ -42,7 +42,7 @@ extension OpenCache {
         }
         return result
       case .expired:
-        _ = try resolve(name, key, [])
+        _ = try? resolve(name, key, [])
         return result
       case .mismatch: continue
       }

@@ -70,6 +70,25 @@ import Testing
     }
   }
 
+  /// Expired and damaged entries are missing. Their removal is not what the caller has asked for.
+  @Test(arguments: [(SystemCall.unlink, ENOSPC), (.unlink, EROFS), (.lock, ENOLCK)])
+  func anEntryThatCannotBeRemovedIsMissing(call: SystemCall, code: Int32) throws {
+    try store.set(Self.old, forKey: "damaged")
+    try Bytes.write(Array(Self.new.prefix(Self.old.count)), to: store.payload("damaged"))
+    try aSecondAgo { try store.set(Self.old, forKey: "over", expiry: .seconds(0.01)) }
+    let plan = FaultPlan(decide: { $0.call == call ? .fail(code) : .proceed })
+    // Whether a damaged entry is one cannot be found out without the lock.
+    for key in call == .lock ? ["over"] : ["over", "damaged"] {
+      try FaultPlan.$current.withValue(plan) { () throws in
+        #expect(try store.get(key) == nil, "\(key)")
+        if key == "over" { #expect(try !store.contains(key) && store.entry(key) == nil) }
+        #expect(try store.files.openChunks(key) == nil)
+      }
+    }
+    #expect(try store.get("damaged") == nil && store.removeExpired() <= 1)
+    #expect(try store.keys() == [] && store.totalSize == 0)
+  }
+
   @Test func aPartialWriteLeavesTheOldValue() throws {
     for length in [0, 1, 63, 64, 65, 899] {
       let directory = try TemporaryDirectory()
