@@ -11,18 +11,27 @@ struct LockedEntry {
 
   func unlock() { cache.unlock(byte, of: name.directory, ledger) }
 
-  /// Records what a change has added to the size of the entry's subdirectory, nil if that is
-  /// unknown, and when the entry expires.
+  /// Runs a change of the files, and records it in the ledger.
   ///
-  /// The files are changed by now, so this does not fail: if the change cannot be recorded, as on a
-  /// full disk, the subdirectory stays marked.
-  private func endChange(adding bytes: Int?, expires: Int64 = .max) {
+  /// A change that fails, or that cannot be recorded, as on a full disk, leaves the subdirectory
+  /// marked. The latter is not thrown, because the files are changed by then.
+  ///
+  /// - Parameters:
+  ///   - expires: When the entry expires.
+  ///   - change: Returns what it has added to the size of the subdirectory; nil if that is unknown.
+  @inline(__always)
+  private func recording(
+    expires: Int64 = .max, _ change: () throws(StorageError) -> Int?
+  ) throws(StorageError) {
+    var isRecorded = false
+    defer { if !isRecorded { cache.isCountDue.store(true, ordering: .relaxed) } }
+    try ledger.beginChange(in: name.directory, expires: expires)
+    let bytes = try change()
     do throws(StorageError) {
       try ledger.endChange(
         in: name.directory, adding: bytes, expires: expires, since: cache.epoch)
-    } catch {
-      cache.isCountDue.store(true, ordering: .relaxed)
-    }
+      isRecorded = true
+    } catch {}
   }
 
   // MARK: Removing
@@ -40,21 +49,23 @@ struct LockedEntry {
     cache.verifiedEntries.remove(name)
     guard let payload = try fileStatus(name.path) else {
       if try fileStatus(sidecarPath) == nil { return }
-      try ledger.beginChange(in: name.directory)
-      let footprint = try cache.footprint(of: name, size: 0)
-      let hasNoValue = try cache.recordOfNoValue(name, key: nil) != nil
-      try FileSystem.unlink(sidecarPath, in: cache.directory)
-      // Otherwise it is unknown whether the missing payload was counted.
-      return endChange(adding: hasNoValue ? -footprint : nil)
+      return try recording { () throws(StorageError) in
+        let footprint = try cache.footprint(of: name, size: 0)
+        let hasNoValue = try cache.recordOfNoValue(name, key: nil) != nil
+        try FileSystem.unlink(sidecarPath, in: cache.directory)
+        // Otherwise it is unknown whether the missing payload was counted.
+        return hasNoValue ? -footprint : nil
+      }
     }
     let footprint = try cache.footprint(of: name, size: payload.size)
-    try ledger.beginChange(in: name.directory)
-    // The payload goes first, because a sidecar without one counts as missing.
-    try FileSystem.unlink(name.path, in: cache.directory)
-    do throws(StorageError) {
-      try FileSystem.unlink(sidecarPath, in: cache.directory)
-    } catch  where error.code == .isDirectory {}
-    endChange(adding: payload.isRegularFile ? -footprint : nil)
+    try recording { () throws(StorageError) in
+      // The payload goes first, because a sidecar without one counts as missing.
+      try FileSystem.unlink(name.path, in: cache.directory)
+      do throws(StorageError) {
+        try FileSystem.unlink(sidecarPath, in: cache.directory)
+      } catch  where error.code == .isDirectory {}
+      return payload.isRegularFile ? -footprint : nil
+    }
   }
 
   /// Looks up an entry that had expired, or whose files did not match each other, while it was not
@@ -140,13 +151,15 @@ struct LockedEntry {
   ) throws(StorageError) {
     let (file, isNew) = try openSidecar()
     func replace(_ contents: UnsafeRawBufferPointer) throws(StorageError) {
-      if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
       let old = try findOldEntry(contents)
-      let sidecarSize: Int
-      try ledger.beginChange(in: name.directory, expires: expires)
       do throws(StorageError) {
-        sidecarSize = try write(record, to: file, over: contents, old, isDurable: isDurable)
-        try change(old.hasPayload)
+        if contents.isEmpty, cache.fileMode & 0o077 != 0 { try file.setMode(cache.fileMode) }
+        try recording(expires: expires) { () throws(StorageError) in
+          let sidecarSize = try write(record, to: file, over: contents, old, isDurable: isDurable)
+          try change(old.hasPayload)
+          let footprint = cache.footprint(of: name, size: size, sidecar: sidecarSize)
+          return footprint - old.footprint
+        }
       } catch {
         // A sidecar alone counts as missing.
         if !old.hasPayload {
@@ -154,8 +167,6 @@ struct LockedEntry {
         }
         throw error
       }
-      let footprint = cache.footprint(of: name, size: size, sidecar: sidecarSize)
-      endChange(adding: footprint - old.footprint, expires: expires)
     }
     if isNew { return try replace(UnsafeRawBufferPointer(start: nil, count: 0)) }
     let keyLength = record.count - Sidecar.headerSize

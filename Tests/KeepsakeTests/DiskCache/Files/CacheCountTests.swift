@@ -133,6 +133,25 @@ import Testing
     }
   }
 
+  private static let failingChanges: [@Sendable (DiskCache.Store) throws -> Void] = [
+    { try $0.set(Data(count: 5_000), forKey: "k") }, { try $0.remove("k") },
+  ]
+
+  /// Not only by the next process.
+  @Test(arguments: failingChanges.indices)
+  func aChangeThatFailsIsCountedAgain(which: Int) throws {
+    try store.set("x", forKey: "k")
+    let ledger = try #require(try store.files.openCacheForWriting().ledger)
+    let plan = FaultPlan(decide: { [.exchange, .unlink].contains($0.call) ? .fail(EIO) : .proceed })
+    FaultPlan.$current.withValue(plan) {
+      _ = expectFailure(.system(EIO)) { try Self.failingChanges[which](store) }
+    }
+    #expect(ledger.mayBeWrong)
+    try store.set("x", forKey: "l")
+    waitUntil("the cache is counted") { !ledger.mayBeWrong }
+    #expect(try store.totalSize == bytesTaken(directory))
+  }
+
   /// As it is where the ledger cannot be changed: each set would count again.
   @Test func aFailedCountIsNotTriedAgainForASecond() throws {
     try store.set("x", forKey: "k")

@@ -89,6 +89,22 @@ import Testing
     #expect(try store.keys() == [] && store.totalSize == 0)
   }
 
+  @Test func aSetThatFailsEarlyLeavesNoSidecar() throws {
+    // Its files get the mode of the directory.
+    try #require(chmod(directory.path, 0o770) == 0)
+    let store = directory.ownCache("x")
+    let plan = FaultPlan(decide: {
+      $0.call == .chmod && $0.path.hasSuffix(Sidecar.suffix) ? .fail(EIO) : .proceed
+    })
+    FaultPlan.$current.withValue(plan) {
+      _ = expectFailure(.system(EIO)) { try store.set(Self.new, forKey: "k") }
+    }
+    let names = try FileManager.default.subpathsOfDirectory(atPath: directory.path + "/x")
+    #expect(names.allSatisfy { !$0.hasSuffix(Sidecar.suffix) })
+    try store.set(Self.new, forKey: "k")
+    #expect(try store.get("k") == Self.new && store.totalSize == 8_192)
+  }
+
   @Test func aPartialWriteLeavesTheOldValue() throws {
     for length in [0, 1, 63, 64, 65, 899] {
       let directory = try TemporaryDirectory()
