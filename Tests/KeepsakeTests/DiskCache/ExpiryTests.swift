@@ -204,6 +204,14 @@ import Testing
     #expect(try directory.cache().totalSize == 0)
   }
 
+  /// Sets note the time, also in a process that has the cache open for long.
+  @Test func listingsNoticeThatTheClockIsSetBack() throws {
+    let store = directory.cache()
+    try store.set("v", forKey: "k")
+    try anHourLater { try store.set("v", forKey: "short", expiry: .minutes(10)) }
+    #expect(try store.keys() == ["k"])
+  }
+
   @Test func removesExpiredEntriesAfterTheClockIsSetBack() throws {
     let store = directory.cache()
     try store.set("v", forKey: "a", expiry: .minutes(10))

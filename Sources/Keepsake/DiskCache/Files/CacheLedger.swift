@@ -276,6 +276,8 @@ final class CacheLedger: Sendable {
     }
     let word = Word.storedExpiry + directory
     try publish(isCurrent ? min(expiry, file.word(word)) : 0, at: word)
+    // For a process that has had the cache open since before the clock was set back.
+    if timeSinceLatest > Self.clockTolerance { try publishLatestTime() }
   }
 
   /// Publishes the size after one more change; nil for an unknown size.
@@ -404,9 +406,8 @@ final class CacheLedger: Sendable {
   /// Makes all sizes and expiries unknown if the clock was set back: the entry that was to expire
   /// first may no longer be the first.
   func checkClock() throws(StorageError) {
-    let now = WallClock.now
-    let age = now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
-    if age.magnitude <= 60 * WallClock.second { return }
+    let age = timeSinceLatest
+    if age.magnitude <= Self.clockTolerance { return }
     do throws(StorageError) {
       try lock(briefWait)
       defer { unlock() }
@@ -414,8 +415,20 @@ final class CacheLedger: Sendable {
         // With the same epoch, because it is still the same cache.
         try writeWords(isEmpty: false, epoch: epoch)
       } else {
-        try file.publish(UInt64(max(0, now)), at: Word.latestTime)
+        try publishLatestTime()
       }
     } catch  where [.diskFull, .timedOut].contains(error.code) {}
+  }
+
+  private static let clockTolerance = 60 * WallClock.second
+
+  /// How long ago the latest time was that any process has noted; negative if the clock was set
+  /// back since.
+  private var timeSinceLatest: Int64 {
+    WallClock.now.subtractingSaturated(Int64(clamping: file.word(Word.latestTime)))
+  }
+
+  private func publishLatestTime() throws(StorageError) {
+    try file.publish(UInt64(max(0, WallClock.now)), at: Word.latestTime)
   }
 }
