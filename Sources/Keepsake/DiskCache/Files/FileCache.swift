@@ -162,7 +162,7 @@ package final class FileCache: CacheEngine {
   // MARK: Reading
 
   package func read(_ key: String) throws(StorageError) -> Payload? {
-    guard case .found(let entry, let data?) = try lookUp(key, [.readPayload, .recordUse]) else {
+    guard case .found(let entry, let data?, _) = try lookUp(key, [.readPayload, .recordUse]) else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
@@ -180,13 +180,14 @@ package final class FileCache: CacheEngine {
   package func lookUp(
     _ key: String, noValue: Bool, tags: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
-    switch try lookUp(key, [.readPayload, .recordUse, .acceptStale], withDetails: tags) {
-    case (.found(let entry, let data?), let details):
+    let options: LookupOptions = [.readPayload, .recordUse, .acceptStale]
+    switch try lookUp(key, tags ? options.union(.details) : options) {
+    case .found(let entry, let data?, let details):
       let found = CachedEntry(
         payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
         tags: details?.tags ?? [:])
       return (.fresh(found), PresentEntry(entry))
-    case (.stale(let entry, let data?, let details), _):
+    case .stale(let entry, let data?, let details?):
       let found = CachedEntry(
         payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
         expires: entry.expires, tags: details.tags, version: details.version)
@@ -195,15 +196,6 @@ package final class FileCache: CacheEngine {
     }
     if noValue, let present = try recordOfNoValue(key) { return (.noValue, present) }
     return (.missing, nil)
-  }
-
-  private func lookUp(
-    _ key: String, _ options: LookupOptions, withDetails: Bool
-  ) throws(StorageError) -> (LookupResult, EntryDetails?) {
-    if !withDetails { return (try lookUp(key, options), nil) }
-    return try withOpenCache { cache throws(StorageError) in
-      try cache.lookUpWithDetails(key, options)
-    } ?? (.missing, nil)
   }
 
   /// The record that there is no value, unless it has expired.
@@ -218,14 +210,14 @@ package final class FileCache: CacheEngine {
 
   /// The entry of a key, without its version; nil if there is none that has not expired.
   package func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    guard case .found(let entry, _) = try lookUp(key, []) else { return nil }
+    guard case .found(let entry, _, _) = try lookUp(key, []) else { return nil }
     return PresentEntry(entry)
   }
 
   /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
   package func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    switch try lookUp(key, [], withDetails: true) {
-    case (.found(let entry, _), let details), (.stale(let entry, _, _), let details):
+    switch try lookUp(key, .details) {
+    case .found(let entry, _, let details), .stale(let entry, _, let details):
       return PresentEntry(entry, version: details?.version)
     default: return try recordOfNoValue(key)
     }
@@ -236,7 +228,7 @@ package final class FileCache: CacheEngine {
     _ found: PresentEntry, _ key: String
   ) throws(StorageError) -> PresentEntry {
     guard found.version == nil, let stamp = found.stamp,
-      case (.found(let entry, _), let details) = try lookUp(key, [], withDetails: true),
+      case .found(let entry, _, let details) = try lookUp(key, .details),
       EntryStamp(entry) == stamp
     else { return found }
     return PresentEntry(stamp: stamp, version: details?.version)
@@ -273,9 +265,7 @@ package final class FileCache: CacheEngine {
   }
 
   package func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard case (.found(let entry, _), let details) = try lookUp(key, [], withDetails: true) else {
-      return nil
-    }
+    guard case .found(let entry, _, let details) = try lookUp(key, .details) else { return nil }
     return DiskCache.Entry(
       size: entry.size, created: entry.created, expires: entry.expires, details)
   }

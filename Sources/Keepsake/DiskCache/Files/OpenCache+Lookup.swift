@@ -13,6 +13,8 @@ struct LookupOptions: OptionSet {
   static let revalidate = Self(rawValue: 4)
   /// Finds an entry that has expired and is kept, without counting that as a use.
   static let acceptStale = Self(rawValue: 8)
+  /// Reads the details of an entry that has not expired.
+  static let details = Self(rawValue: 16)
 }
 
 enum LookupResult {
@@ -22,9 +24,9 @@ enum LookupResult {
   case mismatch
   case expired
   /// It has expired but is kept. With the payload if that was read, and with the details.
-  indirect case stale(VerifiedEntry, Data?, EntryDetails)
-  /// With the payload if it was read.
-  case found(VerifiedEntry, Data?)
+  indirect case stale(VerifiedEntry, Data?, EntryDetails?)
+  /// With the payload and the details if they were read.
+  case found(VerifiedEntry, Data?, EntryDetails?)
 }
 
 extension OpenCache {
@@ -36,7 +38,7 @@ extension OpenCache {
       let result = try lookUpOnce(name, key, options)
       switch result {
       case .missing, .stale: return result
-      case .found(let entry, _):
+      case .found(let entry, _, _):
         if options.contains(.recordUse), entry.shouldRecordUse(at: entry.lastUsed) {
           recordUse(of: name, entry)
         }
@@ -47,7 +49,7 @@ extension OpenCache {
       case .mismatch: continue
       }
     }
-    return try resolve(name, key, .readPayload) ?? .missing
+    return try resolve(name, key, options.union(.readPayload)) ?? .missing
   }
 
   /// Looks again at an entry that has expired, or whose files did not match each other, and removes
@@ -80,7 +82,9 @@ extension OpenCache {
       guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
         return .missing
       }
-      if let known, known.matches(payload, keyID: name.keyID) { return .found(known, nil) }
+      if let known, known.matches(payload, keyID: name.keyID) {
+        return try addDetails(to: known, nil, payload, name, key, options)
+      }
       return try validate(name, key, payload, options) { _ in nil }
     }
     // A status call costs half as much as an attempt to open a missing file. If the file is
@@ -96,11 +100,22 @@ extension OpenCache {
     if let status { payload = status } else { payload = try file.status(withTimes: true) }
     if let known, known.isPayloadVerified, known.matches(payload, keyID: name.keyID) {
       guard let data = try file.data(count: payload.size) else { return .mismatch }
-      return .found(known, data)
+      return try addDetails(to: known, data, payload, name, key, options)
     }
     return try validate(name, key, payload, options) { isValid throws(StorageError) in
       try file.data(count: payload.size, where: isValid)
     }
+  }
+
+  /// Reads the details of an entry that this process has verified, if they are wanted.
+  @inline(__always)
+  private func addDetails(
+    to entry: VerifiedEntry, _ data: Data?, _ payload: FileStatus, _ name: EntryName,
+    _ key: String?, _ options: LookupOptions
+  ) throws(StorageError) -> LookupResult {
+    guard options.contains(.details), entry.hasDetails else { return .found(entry, data, nil) }
+    guard let sidecar = try readSidecar(of: entry, payload, name, key) else { return .mismatch }
+    return .found(entry, data, sidecar.details)
   }
 
   /// Validates an entry that this process has not verified.
@@ -152,7 +167,7 @@ extension OpenCache {
     } else if data != nil, sidecar.modified != 0 {
       restoreTimes(of: name, sidecar)
     }
-    return .found(entry, data)
+    return .found(entry, data, options.contains(.details) ? sidecar.details : nil)
   }
 
   /// Gives a payload the times that it was published with: it was copied without them, and would be
@@ -201,30 +216,10 @@ extension OpenCache {
     }
   }
 
-  /// Looks up an entry, and its details too; they are nil if it has none, or if it is replaced
-  /// again and again.
-  func lookUpWithDetails(
-    _ key: String, _ options: LookupOptions
-  ) throws(StorageError) -> (LookupResult, EntryDetails?) {
-    let name = try EntryName(key: key, rules: rules)
-    var result = LookupResult.missing
-    for _ in 0..<3 {
-      result = try lookUp(key, options)
-      if case .stale(_, _, let details) = result { return (result, details) }
-      guard case .found(let entry, _) = result, entry.hasDetails else { return (result, nil) }
-      if let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
-        let sidecar = try readSidecar(of: entry, payload, name, key)
-      {
-        return (result, sidecar.details)
-      }
-    }
-    return (result, nil)
-  }
-
   /// The sidecar of an entry that was found; nil if this is not its payload, or if it was replaced
   /// since.
   private func readSidecar(
-    of entry: VerifiedEntry, _ payload: FileStatus, _ name: EntryName, _ key: String
+    of entry: VerifiedEntry, _ payload: FileStatus, _ name: EntryName, _ key: String?
   ) throws(StorageError) -> Sidecar? {
     guard entry.matches(payload, keyID: name.keyID),
       let sidecar = try readSidecar(name, of: payload, key)?.sidecar,
@@ -238,7 +233,7 @@ extension OpenCache {
     let name = try EntryName(key: key, rules: rules)
     // Repeated if the entry is replaced before its payload is open.
     for _ in 0..<3 {
-      guard case .found(let entry, _) = try lookUp(key, .recordUse) else { return nil }
+      guard case .found(let entry, _, _) = try lookUp(key, .recordUse) else { return nil }
       guard let file = try File.openIfPresent(name.path, in: directory) else { continue }
       let payload = try file.status(withTimes: true)
       file.keep(payload)
