@@ -177,7 +177,7 @@ struct CacheSubdirectory {
     if !payload.canExpire { return .max }
     if let time = payload.expiryHint(now: now) { return time }
     do throws(StorageError) {
-      guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return .max }
+      let entry = try cache.lock(name, timeout: ledger.timeout)
       defer { entry.unlock() }
       var result = try cache.lookUpOnce(name, nil, [])
       if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
@@ -203,7 +203,7 @@ struct CacheSubdirectory {
 
   /// Removes one file of two, unless a writer has added the other in the meantime.
   private func removeIncomplete(_ name: EntryName) throws(StorageError) {
-    guard let entry = try cache.lock(name, timeout: ledger.timeout) else { return }
+    let entry = try cache.lock(name, timeout: ledger.timeout)
     defer { entry.unlock() }
     let payload = try entry.fileStatus(name.path)
     let sidecar = try entry.fileStatus(name.sidecarPath)

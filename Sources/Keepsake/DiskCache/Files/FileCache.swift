@@ -357,7 +357,7 @@ package final class FileCache: CacheEngine {
       return try hook {}
     }
     try withOpenCacheForWriting { cache throws(StorageError) in
-      guard let entry = try cache.lock(name, timeout: timeout) else { return }
+      let entry = try cache.lock(name, timeout: timeout)
       defer { entry.unlock() }
       try hook { () throws(StorageError) in if condition() { try entry.remove() } }
     }

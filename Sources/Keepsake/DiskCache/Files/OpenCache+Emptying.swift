@@ -52,8 +52,8 @@ extension OpenCache {
           if fileNames.contains(Sidecar.payloadName(of: fileName) ?? "") { continue }
           do throws(StorageError) {
             let entry = try lock(name, timeout: timeout)
-            defer { entry?.unlock() }
-            try entry?.remove()
+            defer { entry.unlock() }
+            try entry.remove()
           } catch {
             failure = failure ?? error
           }

@@ -181,7 +181,7 @@ extension OpenCache {
   @inline(never)
   private func evict(_ candidate: EvictionCandidate) throws(StorageError) -> Bool {
     let name = candidate.name
-    guard let entry = try lock(name, timeout: .zero) else { return false }
+    let entry = try lock(name, timeout: .zero)
     defer { entry.unlock() }
     let sidecar = try FileSystem.status(name.sidecarPath, in: directory, withTimes: true)
     let payload = try FileSystem.status(name.path, in: directory, withTimes: true)

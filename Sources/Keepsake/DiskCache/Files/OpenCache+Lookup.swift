@@ -61,7 +61,7 @@ extension OpenCache {
     _ name: EntryName, _ key: String, _ options: LookupOptions
   ) throws(StorageError) -> LookupResult? {
     do throws(StorageError) {
-      guard let entry = try lock(name, timeout: .zero) else { return nil }
+      let entry = try lock(name, timeout: .zero)
       defer { entry.unlock() }
       return try entry.resolve(key, options)
     } catch  where error.code == .accessDenied || error.code == .timedOut {

@@ -56,7 +56,7 @@ extension OpenCache {
       kind: summary.kind, expiry: options.expiry, size: summary.size, modified: modified,
       checksum: summary.checksum, created: created, details: options.details)
     try sidecar.withRecord(of: key) { (record) throws(StorageError) in
-      guard let entry = try lock(name, timeout: timeout) else { return }
+      let entry = try lock(name, timeout: timeout)
       defer { entry.unlock() }
       try hook { () throws(StorageError) in
         guard options.isStillWanted else { return }
@@ -90,7 +90,7 @@ extension OpenCache {
       details: EntryDetails(version: options.details?.version))
     do throws(StorageError) {
       try sidecar.withRecord(of: key) { (record) throws(StorageError) in
-        guard let entry = try lock(name, timeout: timeout) else { return }
+        let entry = try lock(name, timeout: timeout)
         defer { entry.unlock() }
         try hook { () throws(StorageError) in
           guard options.isStillWanted else { return }
@@ -114,7 +114,7 @@ extension OpenCache {
     let created = WallClock.now
     let expires = options.expiry.time(created: created, lastUsed: created)
     let times = PayloadTimes(created: created, expires: expires, random: randomNumber())
-    guard let entry = try lock(name, timeout: timeout) else { return false }
+    let entry = try lock(name, timeout: timeout)
     defer { entry.unlock() }
     guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true),
       let found = try readSidecar(name, of: payload, key), found.hasKey,

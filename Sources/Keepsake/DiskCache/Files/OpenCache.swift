@@ -231,9 +231,9 @@ final class OpenCache: Sendable {
   /// Locks a key, so that no other thread or process writes its entry until it is unlocked.
   ///
   /// - Parameter timeout: With zero, recording the change does not wait either.
-  /// - Returns: nil if this process may not write.
-  func lock(_ name: EntryName, timeout: Duration) throws(StorageError) -> LockedEntry? {
-    guard let ledger else { return nil }
+  /// - Throws: An error of code `accessDenied` if this process may not write.
+  func lock(_ name: EntryName, timeout: Duration) throws(StorageError) -> LockedEntry {
+    guard let ledger else { throw .notPermitted(paths.ledgerPath) }
     var entry = LockedEntry(cache: self, ledger: ledger, name: name)
     if timeout == .zero {
       try ledger.file.requireOpen()

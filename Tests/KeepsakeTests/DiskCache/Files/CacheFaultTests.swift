@@ -372,7 +372,7 @@ import Testing
     // A writer of the key holds the lock.
     for key in ["k", "over", "missing"] {
       let name = try EntryName(key: key, rules: cache.rules)
-      let entry = try #require(try cache.lock(name, timeout: .seconds(1)))
+      let entry = try cache.lock(name, timeout: .seconds(1))
       defer { entry.unlock() }
       let calls = try systemCalls { () throws in
         for reader in [store, directory.cache()] {
@@ -394,7 +394,7 @@ import Testing
     let name = try EntryName(key: "k", rules: holder.rules)
     let paths = try directory.cache().files.paths
     let waiting = FileCache(paths: paths, timeout: .milliseconds(50)) { _ in }
-    let entry = try #require(try holder.lock(name, timeout: .seconds(1)))
+    let entry = try holder.lock(name, timeout: .seconds(1))
     expectFailure(.timedOut) {
       try waiting.write(
         Payload(bytes: Self.new, kind: .data), forKey: "k",
