@@ -361,7 +361,7 @@ extension DiskCache.Store {
   /// - Throws: ``StorageError`` if the entry was not removed.
   public func remove(_ key: String) throws(StorageError) {
     try withContext("remove", key) { () throws(StorageError) in
-      try engine.remove(key) { commit throws(StorageError) in
+      try engine.remove(key, by: nil) { commit throws(StorageError) in
         try invalidateFetch(of: key, after: commit)
       }
     }

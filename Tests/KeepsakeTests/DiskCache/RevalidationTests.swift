@@ -138,7 +138,7 @@ import Testing
           case "set": try store.set("newer", forKey: "k")
           case "remove": try store.remove("k")
           // As by another process.
-          default: try store.engine.remove("k", hook: commitDirectly)
+          default: try store.engine.remove("k", by: nil, hook: commitDirectly)
           }
           return .unchanged
         }

@@ -123,7 +123,7 @@ import Testing
       if reply != ":0\r\n" { #expect(try cache.read("k")?.bytes == payload.bytes) }
       _ = try cache.find("k", noValue: true, tags: false)
       _ = try cache.entry("k")
-      _ = try? cache.remove("k") { commit throws(StorageError) in try commit() }
+      _ = try? cache.remove("k", by: nil) { commit throws(StorageError) in try commit() }
       _ = cache.takeLease("k", knowing: EntryVersion(number: 5, name: 5))
     }
   }

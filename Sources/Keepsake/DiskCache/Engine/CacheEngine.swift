@@ -56,8 +56,4 @@ package protocol CacheEngine: AnyObject, Sendable {
 
 extension CacheEngine {
   package func makeTurn(_ key: String) -> (any FetchTurn)? { nil }
-
-  package func remove(_ key: String, hook: CommitHook) throws(StorageError) {
-    try remove(key, by: nil, hook: hook)
-  }
 }

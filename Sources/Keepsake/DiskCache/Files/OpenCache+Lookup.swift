@@ -134,7 +134,7 @@ extension OpenCache {
     let sidecar = record.sidecar
     if !record.hasKey { return name.isHashed ? .missing : .mismatch }
     guard let kind = sidecar.kind else { return .mismatch }
-    let belongs = sidecar.belongs(to: payload)
+    let belongs = sidecar.fits(payload) && sidecar.modified != 0
     let isChecksumSufficient = options.contains(.revalidate) || sidecar.modified == 0
     guard belongs || sidecar.size == payload.size && isChecksumSufficient else {
       return .mismatch

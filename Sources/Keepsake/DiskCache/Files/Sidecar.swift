@@ -92,12 +92,8 @@ struct Sidecar: Equatable, Sendable {
     return Checksum.sum(UnsafeRawBufferPointer(rebasing: record[16...]), seed: head)
   }
 
-  /// Whether this is the sidecar of the payload that has this status.
-  func belongs(to payload: FileStatus) -> Bool {
-    size == payload.size && modified == payload.modified && kind != nil
-  }
-
-  /// The same if the file system stores nanoseconds; otherwise only the checksum can tell.
+  /// Whether this is the sidecar of the payload that has this status. If the file system does not
+  /// store nanoseconds, only the checksum can tell.
   func fits(_ payload: FileStatus) -> Bool {
     kind != nil && size == payload.size && (modified == payload.modified || modified == 0)
   }

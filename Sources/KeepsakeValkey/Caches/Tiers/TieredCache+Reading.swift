@@ -345,7 +345,7 @@ extension TieredCache {
   private func removeOutdated(_ key: String, _ present: PresentEntry?) {
     guard let present else { return }
     do throws(StorageError) {
-      try files.remove(key) { commit throws(StorageError) in
+      try files.remove(key, by: nil) { commit throws(StorageError) in
         if try isOutdated(key, present, wasCompared: true) { try commit() }
       }
     } catch {

@@ -176,7 +176,7 @@ final class TieredCache: CacheEngine {
     if present?.isUnsent == true { return }
     let isUsable = present.map { present in withKnown { $0.mayUse(key, present.version) } }
     if isUsable == false {
-      try files.remove(key) { commit throws(StorageError) in
+      try files.remove(key, by: nil) { commit throws(StorageError) in
         if try isOutdated(key, present) { try commit() }
       }
     }
