@@ -388,7 +388,9 @@ extension ConfinedPath {
       status.isDirectory
       ? try removeCopiedDirectory()
       : status.isSameFile(as: copied) && status.size == copied.size
-        && status.changed == copied.changed
+        // Removing another name of the file changes it, too, but not its contents.
+        && (status.changed == copied.changed
+          || copied.linkCount > 1 && status.modified == copied.modified)
     guard isUnchanged else {
       throw StorageError(
         .busy, operation: "move", path: path,

@@ -194,6 +194,13 @@ import Testing
     #expect(try directory.load("x") as String == "x" && directory.load("y") as String == "x")
   }
 
+  @Test func fileIsAdoptedAsAnotherOfItsNames() throws {
+    try home.write(Array("x".utf8), to: "incoming")
+    try #require(link(home.path + "/incoming", home.path + "/x") == 0)
+    try directory.adopt(home.file("incoming"), as: "x")
+    #expect(try home.names() == ["x"] && home.text("x") == "x")
+  }
+
   @Test(.enabled(if: getuid() == 0, "giving a file away needs root"))
   func anotherUsersFileIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
@@ -242,6 +249,18 @@ import Testing
       try to.files.move("new/d/link", to: "link", in: from.files)
       #expect(try from.tree() == ["link": "link e/y"])
     }
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere))
+  func hardLinksAreMovedToAnotherFileSystem() throws {
+    let two = try TwoFileSystems()
+    try two.disk.files.save("x", as: "d/a")
+    for name in ["d/b", "d/e"] {
+      try #require(link(two.disk.path + "/d/a", two.disk.path + "/" + name) == 0)
+    }
+    try two.disk.files.move("d", to: "d", in: two.memory.files)
+    #expect(try two.disk.tree().isEmpty)
+    for name in ["a", "b", "e"] { #expect(try two.memory.text("d/" + name) == "x") }
   }
 
   @Test(.enabled(if: TwoFileSystems.areHere && getuid() == 0))
