@@ -13,13 +13,20 @@ enum DocumentCodec {
         .encodingFailed, operation: "encode", reason: "nil cannot be stored in a raw file",
         remedy: "Delete the file instead.")
     default:
+      var json: Data
       do {
-        var json = try encoder.encode(value)
-        json.append(UInt8(ascii: "\n"))
-        return json
+        json = try encoder.encode(value)
       } catch {
         throw StorageError(encodingError: error, type: T.self)
       }
+      // Foundation's encoder writes `Decimal.nan` as something that is not JSON.
+      guard JSONScanner.value(of: Array(json)) != nil else {
+        throw StorageError(
+          .encodingFailed, operation: "encode", reason: "\(T.self) contains a Decimal that is NaN",
+          remedy: "Store nil instead.")
+      }
+      json.append(UInt8(ascii: "\n"))
+      return json
     }
   }
 

@@ -170,6 +170,18 @@ import Testing
     func encode(to encoder: any Encoder) throws { throw Refusal() }
   }
 
+  @Test func aDecimalThatIsNaNKeepsTheOldFile() throws {
+    try directory.save("old", as: "f")
+    let error = expectFailure(.encodingFailed) { try directory.save(Decimal.nan, as: "f") }
+    #expect(error?.operation == "save" && error?.path == home.path + "/f")
+    expectFailure(.encodingFailed) { try directory.save([Decimal(1), .nan], as: "f") }
+    expectFailure(.encodingFailed) { try directory.save(["a": Decimal.nan], as: "f") }
+    #expect(try home.tree().keys.sorted() == ["f"] && home.text("f") == "old")
+    try expectRoundTrip(["NaN": "NaN"])
+    try directory.save(Double.nan, as: "f")
+    #expect(try directory.load("f", type: Double.self).isNaN)
+  }
+
   @Test func encodingFailureKeepsTheOldFile() throws {
     try directory.save("old", as: "f")
     let error = expectFailure(.encodingFailed) { try directory.save(Stubborn(), as: "f") }
