@@ -330,13 +330,10 @@ int keepsake_copy_access_list(const char *path, int descriptor) {
   const char *name = "system.posix_acl_access";
   char list[4096];
   ssize_t size = lgetxattr(path, name, list, sizeof list);
-  if (size < 0 && errno == ENOTSUP) return 0;
-  if (size < 0 && errno == ENODATA) {
-    // The directory may have given the new file one.
-    return fremovexattr(descriptor, name) == 0 || errno == ENODATA || errno == ENOTSUP ? 0 : -1;
-  }
-  if (size < 0) return -1;
-  return fsetxattr(descriptor, name, list, (size_t)size, 0);
+  if (size >= 0) return fsetxattr(descriptor, name, list, (size_t)size, 0);
+  if (errno != ENODATA && errno != ENOTSUP) return -1;
+  // The directory may have given the new file one.
+  return fremovexattr(descriptor, name) == 0 || errno == ENODATA || errno == ENOTSUP ? 0 : -1;
 #else
   return 0;
 #endif
@@ -347,6 +344,19 @@ bool keepsake_has_access_list(const char *path) {
   return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
 #else
   return false;
+#endif
+}
+
+bool keepsake_has_same_access_list(const char *a, const char *b) {
+#ifdef __linux__
+  const char *name = "system.posix_acl_access";
+  char first[4096], second[4096];
+  ssize_t size = lgetxattr(a, name, first, sizeof first);
+  if (size <= 0) return !keepsake_has_access_list(a) && !keepsake_has_access_list(b);
+  return lgetxattr(b, name, second, sizeof second) == size &&
+         memcmp(first, second, (size_t)size) == 0;
+#else
+  return true;
 #endif
 }
 

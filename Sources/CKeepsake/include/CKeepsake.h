@@ -101,6 +101,9 @@ int keepsake_copy_access_list(const char *_Nonnull path, int descriptor);
 // Whether the file at `path`, which may be a symbolic link, has an access-control list of its own.
 bool keepsake_has_access_list(const char *_Nonnull path);
 
+// Whether both files, which may be symbolic links, have the same access-control list, or none.
+bool keepsake_has_same_access_list(const char *_Nonnull a, const char *_Nonnull b);
+
 // Opens `path` relative to the directory. Fails with ELOOP if any component is a symbolic link
 // (openat2(2) with RESOLVE_NO_SYMLINKS). Returns a descriptor, or -1 with errno (ENOSYS if the
 // system does not have the call).

@@ -12,14 +12,18 @@ extension File {
   /// - Parameters:
   ///   - old: The status of the other file.
   ///   - path: The absolute path of the other file.
-  func takePermissions(of old: FileStatus, at path: String) throws(StorageError) {
+  ///   - keepsOwner: Whether the owner and the group stay as they are.
+  func takePermissions(
+    of old: FileStatus, at path: String, keepsOwner: Bool = false
+  ) throws(StorageError) {
     let new = try status()
     // Without setuid and setgid: the owner may be another user now.
     var mode = old.mode & 0o777
     // Only root may give a file away. Others may set the group to one of theirs.
     let keepsGroup =
-      (new.owner, new.group) == (old.owner, old.group) || setOwner(old.owner, old.group)
-      || new.group == old.group || setOwner(.max, old.group)
+      (new.owner, new.group) == (old.owner, old.group)
+      || !keepsOwner && setOwner(old.owner, old.group)
+      || new.group == old.group || !keepsOwner && setOwner(.max, old.group)
     // A list that grants anything shows in the group's bits, which are its mask.
     if !keepsGroup || mode & 0o070 != 0 && !copyAccessList(from: path) {
       mode = mode & 0o700 | mode & (mode >> 3) & 0o007
@@ -42,12 +46,15 @@ extension File {
 }
 
 extension FileStatus {
-  /// The mode that a file needs so that it gives no user more access than another one does; nil if
-  /// it has it.
-  func mode(notWiderThan other: FileStatus) -> UInt32? {
+  /// The mode that the file at `path` needs so that it gives no user more access than the one at
+  /// `otherPath` does; nil if it has it.
+  func mode(at path: String, notWiderThan other: FileStatus, at otherPath: String) -> UInt32? {
     guard isRegularFile else { return nil }
-    // Another group's members are no members of this one.
-    let narrower = mode & other.mode & (group == other.group ? 0o777 : 0o707)
+    var narrower = mode & other.mode & 0o777
+    // Members of the other file's group, or users in its list, may be any users of this one.
+    if group != other.group || !keepsake_has_same_access_list(path, otherPath) {
+      narrower &= 0o700 | other.mode >> 3 & 0o007
+    }
     return narrower == mode & 0o777 ? nil : narrower
   }
 }

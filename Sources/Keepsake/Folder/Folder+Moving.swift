@@ -101,10 +101,19 @@ extension Folder {
       let newDirectory = try other.makeDirectory(target.parent)
       let old = try target.status()
       if old?.isSymbolicLink == true { throw target.symbolicLinkError }
-      if let old, old.isRegularFile, let narrower = status.mode(notWiderThan: old) {
+      if let old, old.isRegularFile,
+        let narrower = status.mode(at: source.path, notWiderThan: old, at: target.path)
+      {
         let file = try File(source)
         try file.setMode(narrower)
         status = try file.status(withTimes: true)
+        // Another user's file keeps its mode.
+        guard status.mode == narrower else {
+          throw StorageError(
+            .accessDenied, operation: "move", path: source.path,
+            reason: "the file would be accessible to more users than the one that it would replace",
+            remedy: "Copy it and delete the original, or ask its owner to change its mode.")
+        }
       }
       // Root copies what the owner of the new directory could not use.
       let keepsOwner = newDirectory.foreignOwner.map { $0 == status.owner } ?? true
@@ -273,7 +282,7 @@ extension Folder {
 /// nothing.
 private struct Copier {
   let folder: Folder
-  /// Whether files keep their modes and times.
+  /// Whether files keep their permissions and times.
   let keepsAttributes: Bool
   let isDurable: Bool
   var progress: CopyProgress?
@@ -304,7 +313,7 @@ private struct Copier {
     guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
     let copy = try NewFile(name, in: directory, mode: folder.fileMode())
     try copy.append(contentsOf: file, progress)
-    if keepsAttributes { try copy.copyAttributes(of: status) }
+    if keepsAttributes { try copy.copyAttributes(of: status, at: source.path) }
     try copy.finish(durable: isDurable)
   }
 

@@ -82,11 +82,12 @@ final class NewFile: @unchecked Sendable {
     }
   }
 
-  /// Copies the mode and the times of the file that this one replaces.
-  func copyAttributes(of status: FileStatus) throws(StorageError) {
-    // Without setuid and setgid: the owner may be another user now.
-    try temporary.file.setMode(status.mode & 0o777)
-    try temporary.file.setTimes(accessed: status.accessed, modified: status.modified)
+  /// Copies the permissions and the times of the file that this one is a copy of.
+  func copyAttributes(of original: FileStatus, at path: String) throws(StorageError) {
+    // What root creates in the directory of another user belongs to that user.
+    let isForeign = directory.foreignOwner.map { $0 != original.owner } ?? false
+    try temporary.file.takePermissions(of: original, at: path, keepsOwner: isForeign)
+    try temporary.file.setTimes(accessed: original.accessed, modified: original.modified)
     hasAttributes = true
   }
 

@@ -143,6 +143,36 @@ import Testing
     #expect(new.group == old.group || new.mode & 0o070 == 0)
   }
 
+  /// In a folder that is shared by a group, another user's file may be moved, but not changed.
+  @Test func aFileThatCannotBeNarrowedIsNotMoved() throws {
+    for (name, mode) in [("a", 0o660), ("b", 0o600)] as [(String, mode_t)] {
+      try directory.files.save(name, as: name)
+      try directory.setMode(mode, name)
+    }
+    let before = try directory.tree()
+    let plan = FaultPlan { $0.call == .chmod ? .fail(EPERM) : .proceed }
+    let error = FaultPlan.$current.withValue(plan) {
+      expectFailure(.accessDenied) { try directory.files.move("a", to: "b") }
+    }
+    #expect(error?.operation == "move" && error?.path == directory.file("a").path)
+    #expect(try directory.tree() == before)
+  }
+
+  /// A file on another file system may not get the group of its original.
+  @Test(.enabled(if: TwoFileSystems.areHere && geteuid() == 0), arguments: [false, true])
+  func aMoveToAnotherFileSystemKeepsTheGroupOrItsAccess(_ isAllowed: Bool) throws {
+    let two = try TwoFileSystems()
+    try two.disk.files.save("x", as: "d/x")
+    try #require(chown(two.disk.file("d/x").path, 0, 1_234) == 0)
+    try two.disk.setMode(0o640, "d/x")
+    let plan = FaultPlan { $0.call == .chown && !isAllowed ? .fail(EPERM) : .proceed }
+    try FaultPlan.$current.withValue(plan) {
+      try two.disk.files.move("d", to: "d", in: two.memory.files)
+    }
+    let moved = try #require(try two.memory.status("d/x"))
+    #expect((moved.group, moved.mode) == (isAllowed ? (1_234, 0o640) : (getegid(), 0o600)))
+  }
+
   // MARK: Access-control lists
 
   private static let accessList = "system.posix_acl_access"
@@ -173,6 +203,37 @@ import Testing
       try await status(after: replacement, of: 0o600, list: Self.list)
     }
     #expect(new.mode == 0o600)
+  }
+
+  private func setList(_ name: String) throws {
+    try #require(
+      setxattr(directory.path + "/" + name, Self.accessList, Self.list, Self.list.count, 0) == 0)
+  }
+
+  /// Unless the other file has the same list, which may deny what the mode of this one grants.
+  @Test(arguments: [["a"], ["b"], ["a", "b"]])
+  func aListIsNotComparedByItsMode(_ listed: [String]) throws {
+    for name in ["a", "b"] {
+      try directory.files.save(name, as: name)
+      try directory.setMode(0o660, name)
+    }
+    for name in listed { try setList(name) }
+    try directory.files.move("a", to: "b")
+    #expect(try directory.text("b") == "a")
+    #expect(try directory.status("b")?.mode == (listed.count == 2 ? 0o660 : 0o600))
+  }
+
+  @Test(.enabled(if: TwoFileSystems.areHere), arguments: [false, true])
+  func aListOnAnotherFileSystemIsKeptOrGrantsNothing(_ isPossible: Bool) throws {
+    let memory = try TemporaryDirectory(isQuick: true)
+    try directory.files.save("x", as: "x")
+    try setList("x")
+    let plan = FaultPlan { $0.call == .accessList && !isPossible ? .fail(ENOSPC) : .proceed }
+    try FaultPlan.$current.withValue(plan) {
+      try directory.files.move("x", to: "x", in: memory.files)
+    }
+    #expect(try memory.status("x")?.mode == (isPossible ? 0o660 : 0o600))
+    #expect(hasList(memory.path + "/x") == isPossible)
   }
 
   @Test(arguments: [Replacement.save, .compaction])
