@@ -228,8 +228,8 @@ extension Folder {
     }
   }
 
-  /// Moves a file into this folder and gives it the permissions of the file that it replaces, or
-  /// the folder's mode; false if it is on another file system.
+  /// Moves a file into this folder and gives it the permissions of the file that it replaces, or of
+  /// a new one; false if it must be copied: from another file system, for example.
   private func moveIn(
     _ file: File, _ status: FileStatus, from source: String, to target: ConfinedPath,
     in directory: DirectoryHandle
@@ -243,12 +243,9 @@ extension Folder {
     guard try FileSystem.move(source, in: nil, to: adoptedName, in: directory) else { return false }
     do throws(StorageError) {
       let found = try FileSystem.status(adoptedName, in: directory, followsLinks: false)
-      if found?.linkCount == 1, found?.isSameFile(as: status) == true {
-        if let old, old.isRegularFile {
-          try file.takePermissions(of: old, at: target.path)
-        } else {
-          try file.setMode(fileMode())
-        }
+      if found?.linkCount == 1, found?.isSameFile(as: status) == true,
+        try setPermissions(of: file, replacing: old, at: target.path, in: directory)
+      {
         try FileSystem.rename(adoptedName, to: target.name, in: directory)
         return true
       }
@@ -261,6 +258,20 @@ extension Folder {
     }
     try moveBack(adoptedName, in: directory, to: source)
     return false
+  }
+
+  /// False if the file may not have the group of its directory, which a new file would inherit.
+  private func setPermissions(
+    of file: File, replacing old: FileStatus?, at path: String, in directory: DirectoryHandle
+  ) throws(StorageError) -> Bool {
+    if let old, old.isRegularFile {
+      try file.takePermissions(of: old, at: path)
+      return true
+    }
+    let parent = try directory.status()
+    guard parent.mode & 0o2000 == 0 || file.setOwner(.max, parent.group) else { return false }
+    try file.setMode(fileMode())
+    return true
   }
 
   private func moveBack(

@@ -201,6 +201,27 @@ import Testing
     #expect(try home.names() == ["x"] && home.text("x") == "x")
   }
 
+  /// A new file in a folder that is shared by a group belongs to that group.
+  @Test(.enabled(if: getuid() == 0, "giving a file to another group needs root"))
+  func adoptedFileGetsTheGroupOfItsFolder() throws {
+    let shared = try TemporaryDirectory()
+    try #require(chown(shared.path, 0, 1_234) == 0)
+    try shared.setMode(0o2770)
+    for isAllowed in [true, false] {
+      try home.write(Array("x".utf8), to: "incoming")
+      let inode = try home.status("incoming")?.inode
+      let plan = FaultPlan { $0.call == .chown && !isAllowed ? .fail(EPERM) : .proceed }
+      try FaultPlan.$current.withValue(plan) {
+        try shared.files.adopt(home.file("incoming"), as: "x")
+      }
+      let adopted = try #require(try shared.status("x"))
+      #expect(adopted.group == 1_234 && adopted.mode == 0o660)
+      #expect((adopted.inode == inode) == isAllowed, "copied if it may not be given to the group")
+      #expect(try shared.tree() == ["x": "file 660 x"] && home.tree().isEmpty)
+      try shared.files.delete("x")
+    }
+  }
+
   @Test(.enabled(if: getuid() == 0, "giving a file away needs root"))
   func anotherUsersFileIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
