@@ -469,10 +469,28 @@ __attribute__((constructor)) static void keep_openssl_at_exit(void) {
 }
 #endif
 
-bool keepsake_has_standard_error(void) {
+void keepsake_write_to_standard_error(const void *text, size_t size) {
   struct stat current;
-  return has_standard_error && fstat(2, &current) == 0 &&
-         current.st_dev == standard_error.st_dev && current.st_ino == standard_error.st_ino;
+  if (!has_standard_error || fstat(2, &current) != 0 ||
+      current.st_dev != standard_error.st_dev || current.st_ino != standard_error.st_ino) {
+    return;
+  }
+  // If nobody reads the pipe any more, this thread gets SIGPIPE, which would end the program.
+  sigset_t signals, mask, pending;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, &mask);
+  sigpending(&pending);
+  bool is_broken = write(2, text, size) < 0 && errno == EPIPE;
+  if (is_broken && !sigismember(&pending, SIGPIPE)) {
+#ifdef __APPLE__
+    int taken;
+    sigwait(&signals, &taken);
+#else
+    sigtimedwait(&signals, NULL, &(struct timespec){0, 0});
+#endif
+  }
+  pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
 static _Thread_local const void *innermost_update;

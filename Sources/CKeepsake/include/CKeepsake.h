@@ -191,12 +191,13 @@ bool keepsake_replace_signal_handler(
 // of SIGCONT; NULL ends that.
 void keepsake_set_continue_handler(void (*_Nullable handler)(void));
 
-// Whether descriptor 2 still is the standard error that this program was started with.
+// Writes to the standard error that this program was started with, if descriptor 2 still is that.
+// A failure is ignored, and never ends the program.
 //
 // When the program is loaded, each standard stream that is closed gets a descriptor that can be
 // neither read nor written, as a closed one, and that other programs do not inherit. Otherwise the
 // next file that any part of the program opens would become that stream.
-bool keepsake_has_standard_error(void);
+void keepsake_write_to_standard_error(const void *_Nonnull text, size_t size);
 
 // The innermost `update` whose closure is running on this thread; NULL if there is none.
 const void *_Nullable keepsake_innermost_update(void);

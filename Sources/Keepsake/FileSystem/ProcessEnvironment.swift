@@ -83,8 +83,7 @@ enum ProcessEnvironment {
   /// Does nothing if the program closed or replaced the stream that it was started with: its
   /// descriptor may then be any file.
   static func writeToStandardError(_ line: String) {
-    guard keepsake_has_standard_error() else { return }
-    var text = line + "\n"
-    text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    let text = Array((line + "\n").utf8)
+    keepsake_write_to_standard_error(text, text.count)
   }
 }

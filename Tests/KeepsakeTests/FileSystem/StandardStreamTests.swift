@@ -67,6 +67,17 @@ import Testing
     #expect(try directory.bytes(of: "database").isEmpty)
   }
 
+  /// As with `2>&1 | tee` once tee has ended.
+  @Test func aReportThatNobodyReadsDoesNotEndTheProgram() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    // A pipe whose only reader closes it. The test runner may ignore the signal.
+    let script =
+      "mkfifo \"$1/pipe\" && exec 3<>\"$1/pipe\" 2>\"$1/pipe\" 3>&- "
+      + "&& exec env --default-signal=PIPE \"$0\" \"$@\""
+    let peer = try Child("/bin/sh", ["-c", script, Peer.executable, directory.path, "report"])
+    #expect(peer.exitStatus == 0)
+  }
+
   /// Each number that a descriptor may get is one of a standard stream.
   @Test func aMissingDescriptorIsAnErrorOfTheCall() throws {
     let directory = try TemporaryDirectory(isQuick: true)
