@@ -94,7 +94,13 @@ enum AbandonedFiles {
     else { return }
     switch status.kind {
     case .file:
-      let file = try File(name, in: directory, .readWrite)
+      let file: File
+      do throws(StorageError) {
+        // Network file systems lock only files that are open for writing.
+        file = try File(name, in: directory, .readWriteNoFollow)
+      } catch  where error.code == .accessDenied {
+        file = try File(name, in: directory, .readNoFollow)
+      }
       if try file.tryLock() { try entry.unlink() }
     case .directory:
       let path = ConfinedPath(base: directory.path).appending(name)

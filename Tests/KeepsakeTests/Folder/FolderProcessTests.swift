@@ -154,6 +154,26 @@ extension OneAtATime {
       for number in 1...3 { #expect(!names.contains(".keepsake-\(number).tmp")) }
     }
 
+    /// A writer that is killed when its file has the mode of the one that it replaces.
+    @Test func readOnlyFileOfAKilledWriterIsRemoved() throws {
+      let name = "own/.keepsake-1.tmp"
+      try home.makeDirectory("own")
+      try home.write([1], to: name)
+      try home.setMode(0o400, name)
+      try home.age(name, seconds: 4_000)
+      let peer = try Peer.start(home, "hazards")
+      if getuid() == 0 {
+        // Root may open it for writing.
+        for path in ["", "/own", "/" + name] {
+          try #require(chown(home.path + path, 65_534, 65_534) == 0)
+        }
+        #expect(try peer.ask("become 65534") == "ok")
+      }
+      #expect(try peer.ask("set file k v") == "ok")
+      #expect(try home.leftoverFiles() == [])
+      peer.finish()
+    }
+
     @Test func runningWritersFileIsNotSwept() throws {
       let peer = try Peer.start(home, "files-hold")
       #expect(peer.line() == "ready")
