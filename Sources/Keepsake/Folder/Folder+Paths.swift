@@ -95,11 +95,17 @@ extension Folder {
     switch base {
     case .temporary: try StorageScope.current.finder.makeTemporaryDirectory()
     case .documents where try FileSystem.status(path.base) == nil:
-      let (directory, isNew) = try ConfinedPath(base: path.base)
-        .makeDirectory(mode: directoryMode(), durable: isDurable)
-      // The user may have a directory of this name already. The marker says that the app created
-      // it.
-      if isNew { _ = try File(Self.ownershipMarker, in: directory, .createOrOpen) }
+      let base = ConfinedPath(base: path.base)
+      let (directory, isNew) = try base.makeDirectory(mode: directoryMode(), durable: isDurable)
+      do throws(StorageError) {
+        // The user may have a directory of this name already. The marker says that the app created
+        // it.
+        if isNew { _ = try File(Self.ownershipMarker, in: directory, .createOrOpen) }
+      } catch {
+        // The next call creates both.
+        _ = try? base.removeEmptyDirectory()
+        throw error
+      }
     default: break
     }
     let (directory, isNew) = try path.makeDirectory(mode: directoryMode(), durable: isDurable)

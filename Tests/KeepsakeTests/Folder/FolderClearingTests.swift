@@ -143,6 +143,18 @@ import Testing
     #expect(try home.bytes(of: "Documents/app/mine") == [1])
   }
 
+  @Test func documentsCanBeClearedAlthoughTheFirstCallFailed() throws {
+    try home.asHome { () throws in
+      let plan = FaultPlan { $0.path.hasSuffix("/.keepsake-own") ? .fail(ENOSPC) : .proceed }
+      FaultPlan.$current.withValue(plan) {
+        _ = expectFailure(.diskFull) { try Folder.documents.save("x", as: "x") }
+      }
+      try Folder.documents.save("x", as: "x")
+      try Folder.documents.clear()
+      #expect(try Folder.documents.list() == [])
+    }
+  }
+
   @Test func clearingRemovesLinksWithoutFollowingThem() throws {
     let outside = try TemporaryDirectory()
     try outside.write([1], to: "f")
