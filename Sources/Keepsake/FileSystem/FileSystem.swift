@@ -232,10 +232,10 @@ enum FileSystem {
   /// Removes the temporary files and directories that killed processes left beside `destination`.
   ///
   /// - Parameters:
-  ///   - age: The minimum number of seconds since the file was last written.
+  ///   - age: The minimum number of seconds since the file was last written; nil for any age.
   ///   - countsRenames: Whether renaming a file counts as writing it.
   static func removeStaleTemporaryFiles(
-    for destination: String, olderThan age: Int64 = 600, countsRenames: Bool = false
+    for destination: String, olderThan age: Int64? = 600, countsRenames: Bool = false
   ) throws(StorageError) {
     let directory = parent(of: destination)
     let destinationName = name(of: destination)
@@ -244,7 +244,7 @@ enum FileSystem {
       let path = directory + "/" + name
       guard let status = try status(path, followsLinks: false, withTimes: true) else { continue }
       let written = countsRenames ? max(status.modified, status.changed) : status.modified
-      guard now.subtractingSaturated(written) > age * WallClock.second else { continue }
+      if let age, now.subtractingSaturated(written) <= age * WallClock.second { continue }
       // A process that still fills a directory holds its lock.
       let handle = status.isDirectory ? try? DirectoryHandle(path) : nil
       if status.isDirectory, handle?.lock() != true { continue }

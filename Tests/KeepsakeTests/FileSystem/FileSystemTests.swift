@@ -74,6 +74,16 @@ import Testing
     #expect(try directory.bytes(of: "photos/1") == [1])
   }
 
+  /// Such as one that was written before the clock was set back.
+  @Test func anyAgeIncludesAFileOfTheFuture() throws {
+    try directory.write([1], to: ".f.1f.tmp")
+    try directory.age(".f.1f.tmp", seconds: -86_400)
+    try FileSystem.removeStaleTemporaryFiles(for: directory.path + "/f")
+    #expect(try directory.names() == [".f.1f.tmp"])
+    try FileSystem.removeStaleTemporaryFiles(for: directory.path + "/f", olderThan: nil)
+    #expect(try directory.names() == [])
+  }
+
   @Test func directoriesAreCreatedListedAndRemoved() throws {
     let deep = directory.path + "/a/b/c"
     try FileSystem.createDirectory(deep)

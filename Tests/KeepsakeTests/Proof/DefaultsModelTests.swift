@@ -192,7 +192,7 @@ extension DefaultsModel: SweptModel {
     if call.failure == nil, call.event.call == .unlink {
       // A replaced file that cannot be removed is left to the sweep of a later compaction.
       let path = directory.file(TemporaryDirectory.journal).path
-      try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
+      try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: nil)
     }
     return try directory.temporaries() + directory.names().filter { $0.contains(".damaged-") }
   }

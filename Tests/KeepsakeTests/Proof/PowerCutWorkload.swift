@@ -254,7 +254,7 @@ extension PowerCutWorkload {
       for store in own.stores { try store.remove("after") }
       // The next restore removes what an interrupted one has copied.
       let vault = stage.directory.path + "/vault"
-      try FileSystem.removeStaleTemporaryFiles(for: vault, olderThan: -1)
+      try FileSystem.removeStaleTemporaryFiles(for: vault, olderThan: nil)
       // A backup that was interrupted stays as it is.
       let left = try stage.directory.temporaries().filter { !$0.hasPrefix("backup/") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)

@@ -28,6 +28,6 @@ struct CachePaths: Sendable {
   /// Removes the temporary file of a program that was killed while it wrote the tag.
   func removeTemporaryTags() throws(StorageError) {
     // A process that is writing the tag now will find its file gone and retry.
-    try FileSystem.removeStaleTemporaryFiles(for: tagPath, olderThan: 0)
+    try FileSystem.removeStaleTemporaryFiles(for: tagPath, olderThan: nil)
   }
 }

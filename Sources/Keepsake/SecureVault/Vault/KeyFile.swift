@@ -135,7 +135,7 @@ package struct KeyFile: Sendable {
     writer.append(try Digest.sha256(bytes[part: ..<count]))
 
     // Remove temporary files of any age, because they contain keys.
-    try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: -1)
+    try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: nil)
     let isInPlace = try FileSystem.write(
       bytes, to: path, mode: 0o600, durable: true, replacing: replacing, validate: requireKeptMode)
     guard isInPlace else {

@@ -93,7 +93,7 @@ final class VaultDirectory: VaultStorage {
         // removed. Writers whose files are gone find another header or none, and begin again.
         var isRemoved = false
         for _ in 0..<10 where !isRemoved {
-          try paths.removeTemporaryEntries(in: directoryName, olderThan: -1)
+          try paths.removeTemporaryEntries(in: directoryName, olderThan: nil)
           isRemoved = try directory.removeEmptyDirectory()
         }
         if !isRemoved { failures.append(Self.otherFiles(in: directory.path)) }
@@ -270,7 +270,7 @@ final class VaultDirectory: VaultStorage {
   ) throws(StorageError) {
     try unlinkEntries(in: entryDirectories())
     for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
-    try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: -1)
+    try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: nil)
     // Make the removal of the entries durable before removing the header: an entry that reappeared
     // after a power cut could never be opened.
     try FileSystem.synchronizeDirectory(paths.directory)

@@ -47,9 +47,9 @@ struct VaultPaths: Sendable {
 
   /// Removes the temporary files of entries that killed processes left in a service's directory.
   ///
-  /// - Parameter age: The minimum number of seconds since a file was last written.
+  /// - Parameter age: The minimum number of seconds since a file was last written; nil for any age.
   func removeTemporaryEntries(
-    in directoryName: String, olderThan age: Int64 = 600
+    in directoryName: String, olderThan age: Int64? = 600
   ) throws(StorageError) {
     try FileSystem.removeStaleTemporaryFiles(
       for: "\(directory)/\(directoryName)/entry", olderThan: age)
