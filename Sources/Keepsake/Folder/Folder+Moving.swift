@@ -154,7 +154,8 @@ extension Folder {
   /// that ends in `.taken`.
   ///
   /// - Throws: ``StorageError``, for example if `file` is a symbolic link or not a file. The file
-  ///   is then still at its old path.
+  ///   is then still at its old path or, if another one has taken that in the meantime, at the path
+  ///   that the error names.
   public func adopt(_ file: URL, as path: String) throws(StorageError) {
     try adopt(file, as: path, nil)
   }
@@ -277,8 +278,12 @@ extension Folder {
   private func moveBack(
     _ name: String, in directory: DirectoryHandle, to source: String
   ) throws(StorageError) {
-    let origin = try DirectoryHandle(FileSystem.parent(of: source))
-    _ = try FileSystem.move(name, in: directory, to: FileSystem.name(of: source), in: origin)
+    let path = directory.path(of: name)
+    guard try !FileSystem.create(path, as: source, in: nil) else { return }
+    throw StorageError(
+      .alreadyExists, operation: "adopt", path: path,
+      reason: "the file has this name now, because another one has its old name",
+      remedy: "Move this file away, and adopt it from there.")
   }
 
   /// The path of a copy of a file or directory with this status.

@@ -222,6 +222,23 @@ import Testing
     }
   }
 
+  /// The file cannot get its final name, and another program has made one with its old name.
+  @Test func fileThatIsMovedBackReplacesNothing() throws {
+    try home.write(Array("x".utf8), to: "incoming")
+    let home = home
+    let plan = FaultPlan(decide: { event in
+      guard event.call == .rename, event.path.hasSuffix("/d/x") else { return .proceed }
+      try? home.write(Array("new".utf8), to: "incoming")
+      return .fail(EIO)
+    })
+    let error = FaultPlan.$current.withValue(plan) {
+      expectFailure(.alreadyExists) { try directory.adopt(home.file("incoming"), as: "d/x") }
+    }
+    let path = try #require(error?.path)
+    #expect(path.hasPrefix(home.path + "/d/.keepsake-") && path.hasSuffix(".taken"))
+    #expect(try Bytes.read(path) == Array("x".utf8) && home.text("incoming") == "new")
+  }
+
   @Test(.enabled(if: getuid() == 0, "giving a file away needs root"))
   func anotherUsersFileIsCopied() throws {
     try home.write(Array("x".utf8), to: "incoming")
