@@ -393,6 +393,7 @@ extension ConfinedPath {
     if status.isRegularFile { return try File(self).synchronize() }
     guard status.isDirectory else { return }
     try walk { visit throws(StorageError) in
+      guard visit.entry.name != nil else { throw visit.path.invalidNameError }
       do throws(StorageError) {
         switch visit.kind {
         case .file: try File(visit.path).synchronize()

@@ -142,6 +142,22 @@ import Testing
     }
   }
 
+  /// It could not be synced, as it could not be copied.
+  @Test func fileWhoseNameIsNotUTF8IsNotMovedFromCachesToDocuments() throws {
+    try home.asHome { () throws in
+      try Folder.caches.save("x", as: "d/x")
+      let path = Array(try Folder.caches.url("d").path.utf8CString.dropLast())
+      let file = open(path + [0x2F, CChar(bitPattern: 0xE9), 0], O_CREAT | O_WRONLY, 0o600)
+      try #require(file >= 0)
+      close(file)
+      let error = expectFailure(.system(EILSEQ)) {
+        try Folder.caches.move("d", to: "d", in: .documents)
+      }
+      #expect(error?.operation == "move" && error?.remedy == "Rename the file or delete it.")
+      #expect(try Folder.caches.load("d/x") == "x" && !Folder.documents.exists("d"))
+    }
+  }
+
   @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["f", "link", "d"])
   func copyOnAnotherFileSystemIsSyncedBeforeTheOriginalIsRemoved(_ name: String) throws {
     let other = try TemporaryDirectory(isQuick: true)
