@@ -1,4 +1,5 @@
 internal import CKeepsake
+internal import KeepsakeLibc
 internal import Synchronization
 
 /// Which file a descriptor led to when it was opened.
@@ -26,7 +27,8 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
 
   /// Notes a socket. Several identities may note the same one.
   package func note(_ descriptor: Int32) {
-    if let status = Self.status(of: descriptor) { note(status) }
+    var raw = keepsake_status()
+    if keepsake_stat(descriptor, nil, true, false, &raw) == 0 { note(FileStatus(raw)) }
   }
 
   func isOfFile(_ status: FileStatus) -> Bool {
@@ -40,8 +42,11 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
   }
 
   /// Whether the descriptor still leads to the file; true if none was noted.
+  ///
+  /// - Parameter answer: The answer if the file system has lost its server. Such a descriptor is of
+  ///   no use, but must be closed.
   @inline(never)
-  package func isKept(by descriptor: Int32) -> Bool {
+  package func isKept(by descriptor: Int32, ifUnreachable answer: Bool = false) -> Bool {
     if inode.load(ordering: .relaxed) == 0 { return true }
     let token = token.load(ordering: .relaxed)
     if token != 0, let latest = Self.latestToken(of: descriptor),
@@ -49,7 +54,11 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
     {
       return false
     }
-    return Self.status(of: descriptor).map { isOfFile($0) } ?? false
+    var raw = keepsake_status()
+    guard keepsake_stat(descriptor, nil, true, false, &raw) == 0 else {
+      return answer && errno != EBADF
+    }
+    return isOfFile(FileStatus(raw))
   }
 
   private static let lastToken = Atomic<UInt64>(0)
@@ -71,12 +80,6 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
   private static func latestToken(of descriptor: Int32) -> UnsafeMutablePointer<Atomic<UInt64>>? {
     (0..<LatestTokens.count).contains(Int(descriptor))
       ? latestTokens.start + Int(descriptor) : nil
-  }
-
-  /// nil if nothing is open under this number; there is no other error.
-  private static func status(of descriptor: Int32) -> FileStatus? {
-    var raw = keepsake_status()
-    return keepsake_stat(descriptor, nil, true, false, &raw) == 0 ? FileStatus(raw) : nil
   }
 }
 

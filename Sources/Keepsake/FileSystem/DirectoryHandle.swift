@@ -33,7 +33,9 @@ final class DirectoryHandle: Sendable {
     self.path = path
   }
 
-  deinit { if isOpen { _ = close(descriptor) } }
+  deinit {
+    if identity.isKept(by: descriptor, ifUnreachable: true) { _ = close(descriptor) }
+  }
 
   /// Keeps other processes from locking the directory while it is open; false if another one does,
   /// or the file system has no such locks.

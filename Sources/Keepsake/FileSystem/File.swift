@@ -136,7 +136,9 @@ package final class File: ReadableFile, Sendable {
       }, open)
   }
 
-  deinit { if isOpen { _ = close(descriptor) } }
+  deinit {
+    if identity.isKept(by: descriptor, ifUnreachable: true) { _ = close(descriptor) }
+  }
 
   /// Notes which file this is, because it stays open between calls.
   func keep() throws(StorageError) -> FileStatus {

@@ -85,6 +85,27 @@ import Testing
     for store in [store, directory.store()] { #expect(try store.int("k") == (isChanged ? 2 : 1)) }
   }
 
+  /// A file system in user space whose process has ended.
+  @Test(.enabled(if: geteuid() == 0, "mounting needs root"))
+  func aDescriptorOnALostFileSystemIsClosed() throws {
+    let mountPoint = try TemporaryDirectory()
+    let server = open("/dev/fuse", O_RDWR | O_CLOEXEC)
+    let options = "fd=\(server),rootmode=40000,user_id=0,group_id=0"
+    guard server >= 0, mount("none", mountPoint.path, "fuse", 0, options) == 0 else { return }
+    defer { umount2(mountPoint.path, Int32(MNT_DETACH)) }
+    let descriptor = open(mountPoint.path, 0o10000000 | O_CLOEXEC)  // O_PATH
+    close(server)
+    let identity = DescriptorIdentity()
+    identity.note(try own.status(), of: descriptor)
+    let (isUsed, isClosed) = (
+      identity.isKept(by: descriptor), identity.isKept(by: descriptor, ifUnreachable: true)
+    )
+    #expect(!isUsed && isClosed)
+    close(descriptor)
+    let isClosedAgain = identity.isKept(by: descriptor, ifUnreachable: true)
+    #expect(!isClosedAgain)
+  }
+
   @Test func aCacheDoesNotWriteIntoIt() throws {
     let store = directory.cache()
     let writer = try store.engine.startWriting("k")
