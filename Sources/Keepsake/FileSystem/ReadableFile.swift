@@ -96,6 +96,15 @@ extension ReadableFile where Self: ~Copyable {
     return filled
   }
 
+  /// Memory for bytes of the file, which `free` releases. If there is not enough, an error; Swift's
+  /// own call would end the process.
+  func allocate(_ count: Int) throws(StorageError) -> UnsafeMutableRawPointer {
+    guard count > 0, let memory = malloc(count) else {
+      throw StorageError(errno: ENOMEM, operation: "read", path: path)
+    }
+    return memory
+  }
+
   /// The first `count` bytes of a file; nil if it has fewer, or if `isValid` rejects them.
   ///
   /// They are read, not mapped: another program may overwrite or truncate the file at any time.
@@ -105,9 +114,7 @@ extension ReadableFile where Self: ~Copyable {
     guard count > 0 else {
       return isValid(UnsafeRawBufferPointer(start: nil, count: 0)) ? Data() : nil
     }
-    guard let memory = malloc(count) else {
-      throw StorageError(errno: ENOMEM, operation: "read", path: path)
-    }
+    let memory = try allocate(count)
     let buffer = UnsafeMutableRawBufferPointer(start: memory, count: count)
     do throws(StorageError) {
       guard try read(from: 0, into: buffer) == count, isValid(UnsafeRawBufferPointer(buffer)) else {
@@ -125,9 +132,7 @@ extension ReadableFile where Self: ~Copyable {
   func contents() throws(StorageError) -> Data {
     // One byte more than expected, so that the first read reveals the end of the file.
     let capacity = try status().size.addingReportingOverflow(1).partialValue
-    guard capacity > 0, let memory = malloc(capacity) else {
-      throw StorageError(errno: ENOMEM, operation: "read", path: path)
-    }
+    let memory = try allocate(capacity)
     let count: Int
     do throws(StorageError) {
       count = try read(

@@ -88,7 +88,7 @@ final class ChunkReader: Sendable {
     case .file(let opened): file = opened
     }
     if !isWhole { try verifyAll(file, &progress) }
-    let buffer = buffers.take()
+    let buffer = try buffers.take(for: file)
     var isTaken = false
     defer { if !isTaken { buffers.give(buffer) } }
     let bytes = UnsafeMutableRawBufferPointer(start: buffer.baseAddress, count: count)
@@ -112,7 +112,7 @@ final class ChunkReader: Sendable {
   /// Reads all bytes once before a part of them is returned.
   private func verifyAll(_ file: File, _ progress: inout Progress) throws(StorageError) {
     guard !progress.isVerified, let verify = source.verify else { return }
-    let buffer = buffers.take()
+    let buffer = try buffers.take(for: file)
     defer { buffers.give(buffer) }
     var sum = StreamChecksum()
     var position = 0
@@ -135,38 +135,5 @@ final class ChunkReader: Sendable {
       .damaged, operation: "chunks", path: file.path,
       reason: "the file became shorter while it was read",
       remedy: "Find the program that changes it in place.")
-  }
-}
-
-/// Buffers of one size that are used again: a fresh one costs more than reading into it.
-private final class BufferPool: Sendable {
-  let size: Int
-  /// The addresses of at most two unused buffers.
-  private let unused = Locked<[UInt]>([])
-
-  init(size: Int) { self.size = size }
-
-  deinit {
-    unused.withLock { addresses in
-      for address in addresses { UnsafeMutableRawPointer(bitPattern: address)?.deallocate() }
-    }
-  }
-
-  func take() -> UnsafeMutableRawBufferPointer {
-    let address = unused.withLock { $0.popLast() }
-    if let address {
-      return UnsafeMutableRawBufferPointer(
-        start: UnsafeMutableRawPointer(bitPattern: address), count: size)
-    }
-    return .allocate(byteCount: size, alignment: 64)
-  }
-
-  func give(_ buffer: UnsafeMutableRawBufferPointer) {
-    let isKept = unused.withLock { addresses in
-      guard addresses.count < 2 else { return false }
-      addresses.append(UInt(bitPattern: buffer.baseAddress))
-      return true
-    }
-    if !isKept { buffer.deallocate() }
   }
 }

@@ -159,6 +159,19 @@ import Testing
     #expect(try await collect(pieces).reduce(Data(), +) == bytes)
   }
 
+  @Test func aPieceThatDoesNotFitIntoMemoryIsAnError() async throws {
+    let memory = try TemporaryDirectory(isQuick: true)
+    let file = try File(memory.file("sparse").path, .create)
+    // Other file systems have smaller files.
+    guard ftruncate(file.descriptor, 1 << 60) == 0 else { return }
+    let chunks = try memory.files.chunks(of: "sparse", size: .max)
+    await #expect {
+      for try await _ in chunks {}
+    } throws: {
+      ($0 as? StorageError)?.code == .system(ENOMEM)
+    }
+  }
+
   @Test func aFailingReadEndsThePassAfterThePiecesBefore() async throws {
     let folder = Folder(directory.file("files"))
     try folder.save(bytes, as: "k")
