@@ -227,7 +227,10 @@ extension StorageError: CustomStringConvertible, LocalizedError {
     case 1: line += " 1 other failure was not reported."
     default: line += " \(suppressedCount) other failures were not reported."
     }
-    return line
+    // A line break in a path would forge a line of the log.
+    return line.unicodeScalars.map {
+      $0.properties.generalCategory == .control ? $0.escaped(asASCII: true) : String($0)
+    }.joined()
   }
 
   /// The same line as ``description``.

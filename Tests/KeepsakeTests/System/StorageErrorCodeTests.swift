@@ -21,4 +21,15 @@ import Testing
     #expect("\(StorageError.Code.diskFull), \(StorageError.Code.misuse)" == "disk full, misuse")
     #expect("\(StorageError.Code.system(5))" == "system error 5")
   }
+
+  /// A name of a file forges no line of a log.
+  @Test func descriptionIsOneLine() {
+    let error = StorageError(
+      .notFound, operation: "load", key: "a\nb", path: "/tmp/ü\n\u{1B}[2K\r",
+      reason: "c\u{85}d", remedy: "Look.")
+    #expect(
+      error.description
+        == #"load failed for key "a\nb": c\u{0085}d at /tmp/ü\n\u{1B}[2K\r. Look."#)
+    #expect(error.path == "/tmp/ü\n\u{1B}[2K\r")
+  }
 }
