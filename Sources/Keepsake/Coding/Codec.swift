@@ -238,20 +238,6 @@ enum Codec {
     }
   }
 
-  // MARK: Coders
-
-  /// An encoder for JSON that people read.
-  ///
-  /// Stored values are written by ``JSONWriter`` instead; both write the same values.
-  static func makeEncoder() -> JSONEncoder {
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = .withoutEscapingSlashes
-    encoder.nonConformingFloatEncodingStrategy = .convertToString(
-      positiveInfinity: JSONNumber.infinity, negativeInfinity: JSONNumber.negativeInfinity,
-      nan: JSONNumber.notANumber)
-    return encoder
-  }
-
   static let decoder: JSONDecoder = {
     let decoder = JSONDecoder()
     decoder.nonConformingFloatDecodingStrategy = .convertFromString(

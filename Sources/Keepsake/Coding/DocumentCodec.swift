@@ -46,9 +46,13 @@ enum DocumentCodec {
       remedy: "Load it as Data.")
   }
 
-  private static let encoder: JSONEncoder = {
-    let encoder = Codec.makeEncoder()
+  /// Stored values are written by ``JSONWriter`` instead; both write the same values.
+  static let encoder: JSONEncoder = {
+    let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+    encoder.nonConformingFloatEncodingStrategy = .convertToString(
+      positiveInfinity: JSONNumber.infinity, negativeInfinity: JSONNumber.negativeInfinity,
+      nan: JSONNumber.notANumber)
     return encoder
   }()
 }

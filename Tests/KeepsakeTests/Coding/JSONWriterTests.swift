@@ -20,7 +20,7 @@ import Testing
     _ value: T, _ comment: String = "", sourceLocation: SourceLocation = #_sourceLocation
   ) throws {
     let bytes = try JSONWriter.bytes(of: value)
-    let expected = try Codec.makeEncoder().encode(value)
+    let expected = try DocumentCodec.encoder.encode(value)
     let message = "\(comment) \(String(decoding: bytes, as: UTF8.self))"
     #expect(
       try decode(Data(bytes)) == decode(expected), "\(message)", sourceLocation: sourceLocation)
@@ -52,7 +52,7 @@ import Testing
     for seed in 0..<UInt64(Coverage.count(sample: 50, complete: 300)) {
       let program = Program(seed: seed, depth: 4)
       do {
-        _ = try Codec.makeEncoder().encode(program)
+        _ = try DocumentCodec.encoder.encode(program)
       } catch {
         failures += 1
         #expect(throws: EncodingError.self) { try JSONWriter.bytes(of: program) }
@@ -407,7 +407,7 @@ import Testing
     _ = try text(["top": script])
     let ours = paths
     paths = []
-    _ = try Codec.makeEncoder().encode(["top": script])
+    _ = try DocumentCodec.encoder.encode(["top": script])
     #expect(ours == paths)
     #expect(ours.contains(["top", "a", "Index 0", "k"]))
   }
@@ -425,7 +425,7 @@ import Testing
       let error = #expect(throws: EncodingError.self) { try text(Chain(rest: rest)) }
       guard case .invalidValue(_, let context) = error else { return }
       #expect(context.codingPath.isEmpty)
-      #expect(throws: (any Error).self) { try Codec.makeEncoder().encode(Chain(rest: 512)) }
+      #expect(throws: (any Error).self) { try DocumentCodec.encoder.encode(Chain(rest: 512)) }
     }
     func nested(_ count: Int) throws -> [UInt8] {
       try JSONWriter.bytes(
