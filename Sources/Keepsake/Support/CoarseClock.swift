@@ -2,10 +2,6 @@ internal import KeepsakeLibc
 
 /// A cheap clock that ticks a few hundred times a second and cannot be set.
 enum CoarseClock {
-  /// The longest time that ``now`` stays the same, in nanoseconds: some kernels tick a hundred
-  /// times a second.
-  static let resolution: Int64 = 10_000_000
-
   /// Nanoseconds since an unspecified time.
   static var now: Int64 {
     var time = timespec()
