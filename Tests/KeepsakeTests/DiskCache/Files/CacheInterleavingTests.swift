@@ -483,17 +483,17 @@ import Testing
 
   @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringAnotherScan() throws {
     let ledger = try #require(try directory.cache().files.openCacheForWriting().ledger)
-    try record(1_000, in: ledger)
+    try record(1_000_000, in: ledger)
     // The entry is removed before the first scan lists the directory. After that, another one is
     // stored that expires at the same time, as with a date. A second scan starts and ends in the
     // meantime.
     let first = try ledger.beginScan(of: 7)
-    try record(1_000, in: ledger)
+    try record(1_000_000, in: ledger)
     let second = try ledger.beginScan(of: 7)
-    for (start, found) in [(second, Int64(1_000)), (first, .max)] {
+    for (start, found) in [(second, Int64(1_000_000)), (first, .max)] {
       try ledger.endScan(of: 7, earliestExpiry: found, start: start, since: ledger.epoch)
     }
-    #expect(ledger.earliestExpiry(in: 7) == 1_000)
+    #expect(ledger.earliestExpiry(in: 7) == 1_000_000)
   }
 
   @Test func aScanKeepsTheExpiryOfAnEntryStoredDuringIt() throws {
@@ -503,17 +503,17 @@ import Testing
     }
     // The expiry that the scan replaces is earlier than the expiry of the entry stored during the
     // scan.
-    try record(1_000, in: ledger)
+    try record(1_000_000, in: ledger)
     let start = try ledger.beginScan(of: 7)
-    try record(2_000, in: ledger)
+    try record(2_000_000, in: ledger)
     try end(start, found: .max)
-    #expect(ledger.earliestExpiry(in: 7) == 2_000)
+    #expect(ledger.earliestExpiry(in: 7) == 2_000_000)
     // A second scan, which has found more, ends before the first one.
     let first = try ledger.beginScan(of: 7)
-    try record(1_000, in: ledger)
+    try record(1_000_000, in: ledger)
     let second = try ledger.beginScan(of: 7)
-    try end(second, found: 1_000)
+    try end(second, found: 1_000_000)
     try end(first, found: .max)
-    #expect(ledger.earliestExpiry(in: 7) == 1_000)
+    #expect(ledger.earliestExpiry(in: 7) == 1_000_000)
   }
 }
