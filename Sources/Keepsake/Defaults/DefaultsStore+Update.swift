@@ -57,14 +57,14 @@ extension Defaults.Store {
 
       func changed(_ old: StoredValue?) throws(StorageError) -> Result<(T, StoredValue?), E> {
         // The coding of a type is code of the app, too.
-        try RunningUpdate.run(of: self) { () throws(StorageError) in
-          var value =
-            try old.map { stored throws(StorageError) in
-              try Codec.decodeSetting(stored, as: T.self)
-            } ?? defaultValue
-          do throws(E) { try change(&value) } catch { return .failure(error) }
-          return .success((value, try Codec.encode(value)))
-        }
+        let update = RunningUpdate.begin(of: self)
+        defer { RunningUpdate.end(update) }
+        var value =
+          try old.map { stored throws(StorageError) in
+            try Codec.decodeSetting(stored, as: T.self)
+          } ?? defaultValue
+        do throws(E) { try change(&value) } catch { return .failure(error) }
+        return .success((value, try Codec.encode(value)))
       }
       attempts: for _ in 0..<attemptsWithoutLock {
         let old = try engine.value(forKey: key)
@@ -105,24 +105,25 @@ extension Defaults.Store {
 
 /// An `update` whose closure is running on this thread.
 ///
-/// Closures of `update` can contain updates of other suites. Each is on the stack for as long as
-/// its closure runs, linked to the one around it; a thread-local variable has the innermost.
+/// Closures of `update` can contain updates of other suites. Each is linked to the one around it; a
+/// thread-local variable has the innermost.
 @usableFromInline
 struct RunningUpdate {
   private let engine: UnsafeRawPointer?
   private let outer: UnsafeRawPointer?
 
-  /// Runs the closure of an update of `store`, and the coding of its value.
-  static func run<R, E: Error>(
-    of store: Defaults.Store, _ body: () throws(E) -> R
-  ) throws(E) -> R {
-    let outer = ThreadState.innermostUpdate
-    defer { ThreadState.innermostUpdate = outer }
-    let update = RunningUpdate(engine: store.engineIdentity, outer: outer)
-    return try withUnsafePointer(to: update) { pointer throws(E) in
-      ThreadState.innermostUpdate = UnsafeRawPointer(pointer)
-      return try body()
-    }
+  /// Begins the closure of an update of `store`, and the coding of its value. The caller ends it.
+  static func begin(of store: Defaults.Store) -> UnsafeMutablePointer<RunningUpdate> {
+    let update = UnsafeMutablePointer<RunningUpdate>.allocate(capacity: 1)
+    update.initialize(
+      to: RunningUpdate(engine: store.engineIdentity, outer: ThreadState.innermostUpdate))
+    ThreadState.innermostUpdate = UnsafeRawPointer(update)
+    return update
+  }
+
+  static func end(_ update: UnsafeMutablePointer<RunningUpdate>) {
+    ThreadState.innermostUpdate = update.pointee.outer
+    update.deallocate()
   }
 
   /// Whether the closure of any update is running on this thread.
