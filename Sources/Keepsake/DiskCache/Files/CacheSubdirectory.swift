@@ -182,7 +182,7 @@ struct CacheSubdirectory {
       var result = try cache.lookUpOnce(name, nil, [])
       if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
       switch result {
-      case .found(let found, _, _):
+      case .found(let found, _), .detailed(let found, _, _):
         let used = found.lastRecordedUse
         return found.expiry.time(created: found.created, lastUsed: used)
       case .stale(let stale, _, _):

@@ -162,7 +162,7 @@ package final class FileCache: CacheEngine {
   // MARK: Reading
 
   package func read(_ key: String) throws(StorageError) -> Payload? {
-    guard case .found(let entry, let data?, _) = try lookUp(key, [.readPayload, .recordUse]) else {
+    guard case .found(let entry, let data?) = try lookUp(key, [.readPayload, .recordUse]) else {
       counts.misses.add(1, ordering: .relaxed)
       return nil
     }
@@ -181,18 +181,18 @@ package final class FileCache: CacheEngine {
     _ key: String, noValue: Bool, tags: Bool
   ) throws(StorageError) -> (found: FoundEntry, present: PresentEntry?) {
     let options: LookupOptions = [.readPayload, .recordUse, .acceptStale]
-    switch try lookUp(key, tags ? options.union(.details) : options) {
-    case .found(let entry, let data?, let details):
-      let found = CachedEntry(
-        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
-        tags: details?.tags ?? [:])
-      return (.fresh(found), PresentEntry(entry))
-    case .stale(let entry, let data?, let details?):
+    let result = try lookUp(key, tags ? options.union(.details) : options)
+    if case .stale(let entry, let data?, let details) = result {
       let found = CachedEntry(
         payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
         expires: entry.expires, tags: details.tags, version: details.version)
       return (.stale(found), PresentEntry(entry, version: details.version))
-    default: break
+    }
+    if case (let entry, let data?, let details)? = result.fresh {
+      let found = CachedEntry(
+        payload: Payload(bytes: data, kind: entry.kind), created: entry.created,
+        tags: details?.tags ?? [:])
+      return (.fresh(found), PresentEntry(entry))
     }
     if noValue, let present = try recordOfNoValue(key) { return (.noValue, present) }
     return (.missing, nil)
@@ -210,15 +210,16 @@ package final class FileCache: CacheEngine {
 
   /// The entry of a key, without its version; nil if there is none that has not expired.
   package func freshEntry(_ key: String) throws(StorageError) -> PresentEntry? {
-    guard case .found(let entry, _, _) = try lookUp(key, []) else { return nil }
+    guard case .found(let entry, _) = try lookUp(key, []) else { return nil }
     return PresentEntry(entry)
   }
 
   /// The entry of a key, also one that has expired and is kept, or the record that it has no value.
   package func presentEntry(_ key: String) throws(StorageError) -> PresentEntry? {
     switch try lookUp(key, .details) {
-    case .found(let entry, _, let details), .stale(let entry, _, let details):
-      return PresentEntry(entry, version: details?.version)
+    case .found(let entry, _): return PresentEntry(entry)
+    case .detailed(let entry, _, let details), .stale(let entry, _, let details):
+      return PresentEntry(entry, version: details.version)
     default: return try recordOfNoValue(key)
     }
   }
@@ -228,10 +229,9 @@ package final class FileCache: CacheEngine {
     _ found: PresentEntry, _ key: String
   ) throws(StorageError) -> PresentEntry {
     guard found.version == nil, let stamp = found.stamp,
-      case .found(let entry, _, let details) = try lookUp(key, .details),
-      EntryStamp(entry) == stamp
+      let fresh = try lookUp(key, .details).fresh, EntryStamp(fresh.entry) == stamp
     else { return found }
-    return PresentEntry(stamp: stamp, version: details?.version)
+    return PresentEntry(stamp: stamp, version: fresh.details?.version)
   }
 
   /// Throws for a key that no entry can have.
@@ -265,7 +265,7 @@ package final class FileCache: CacheEngine {
   }
 
   package func entry(_ key: String) throws(StorageError) -> DiskCache.Entry? {
-    guard case .found(let entry, _, let details) = try lookUp(key, .details) else { return nil }
+    guard let (entry, _, details) = try lookUp(key, .details).fresh else { return nil }
     return DiskCache.Entry(
       size: entry.size, created: entry.created, expires: entry.expires, details)
   }

@@ -75,7 +75,7 @@ struct LockedEntry {
   ) throws(StorageError) -> LookupResult {
     let result = try cache.lookUpOnce(name, key, options.union(.revalidate))
     switch result {
-    case .found, .missing, .stale: return result
+    case .found, .detailed, .missing, .stale: return result
     case .expired: break
     case .mismatch: cache.counts.damaged.add(1, ordering: .relaxed)
     }

@@ -49,7 +49,7 @@ extension OpenCache {
     if !payload.canExpire || payload.expiryHint(now: now) != nil { return (payload, false) }
     do throws(StorageError) {
       switch try lookUpOnce(name, nil, []) {
-      case .found: return (payload, false)
+      case .found, .detailed: return (payload, false)
       case .stale: return (payload, true)
       case .missing, .mismatch, .expired: return nil
       }

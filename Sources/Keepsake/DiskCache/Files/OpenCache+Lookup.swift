@@ -24,9 +24,24 @@ enum LookupResult {
   case mismatch
   case expired
   /// It has expired but is kept. With the payload if that was read, and with the details.
-  indirect case stale(VerifiedEntry, Data?, EntryDetails?)
-  /// With the payload and the details if they were read.
-  case found(VerifiedEntry, Data?, EntryDetails?)
+  indirect case stale(VerifiedEntry, Data?, EntryDetails)
+  /// With the payload if it was read.
+  case found(VerifiedEntry, Data?)
+  /// The same with details, if they were wanted and there are any.
+  indirect case detailed(VerifiedEntry, Data?, EntryDetails)
+
+  init(_ entry: VerifiedEntry, _ payload: Data?, _ details: EntryDetails?) {
+    self = details.map { .detailed(entry, payload, $0) } ?? .found(entry, payload)
+  }
+
+  /// The entry if it has not expired, with what was read of it.
+  var fresh: (entry: VerifiedEntry, payload: Data?, details: EntryDetails?)? {
+    switch self {
+    case .found(let entry, let payload): (entry, payload, nil)
+    case .detailed(let entry, let payload, let details): (entry, payload, details)
+    case .missing, .mismatch, .expired, .stale: nil
+    }
+  }
 }
 
 extension OpenCache {
@@ -38,7 +53,7 @@ extension OpenCache {
       let result = try lookUpOnce(name, key, options)
       switch result {
       case .missing, .stale: return result
-      case .found(let entry, _, _):
+      case .found(let entry, _), .detailed(let entry, _, _):
         if options.contains(.recordUse), entry.shouldRecordUse(at: entry.lastUsed) {
           recordUse(of: name, entry)
         }
@@ -113,9 +128,9 @@ extension OpenCache {
     to entry: VerifiedEntry, _ data: Data?, _ payload: FileStatus, _ name: EntryName,
     _ key: String?, _ options: LookupOptions
   ) throws(StorageError) -> LookupResult {
-    guard options.contains(.details), entry.hasDetails else { return .found(entry, data, nil) }
+    guard options.contains(.details), entry.hasDetails else { return .found(entry, data) }
     guard let sidecar = try readSidecar(of: entry, payload, name, key) else { return .mismatch }
-    return .found(entry, data, sidecar.details)
+    return LookupResult(entry, data, sidecar.details)
   }
 
   /// Validates an entry that this process has not verified.
@@ -167,7 +182,7 @@ extension OpenCache {
     } else if data != nil, sidecar.modified != 0 {
       restoreTimes(of: name, sidecar)
     }
-    return .found(entry, data, options.contains(.details) ? sidecar.details : nil)
+    return LookupResult(entry, data, options.contains(.details) ? sidecar.details : nil)
   }
 
   /// Gives a payload the times that it was published with: it was copied without them, and would be
@@ -233,7 +248,7 @@ extension OpenCache {
     let name = try EntryName(key: key, rules: rules)
     // Repeated if the entry is replaced before its payload is open.
     for _ in 0..<3 {
-      guard case .found(let entry, _, _) = try lookUp(key, .recordUse) else { return nil }
+      guard case .found(let entry, _) = try lookUp(key, .recordUse) else { return nil }
       guard let file = try File.openIfPresent(name.path, in: directory) else { continue }
       let payload = try file.status(withTimes: true)
       file.keep(payload)
