@@ -475,7 +475,7 @@ void keepsake_write_to_standard_error(const void *text, size_t size) {
       current.st_dev != standard_error.st_dev || current.st_ino != standard_error.st_ino) {
     return;
   }
-  // If nobody reads the pipe any more, this thread gets SIGPIPE, which would end the program.
+  // Writing to a pipe without a reader raises SIGPIPE, which ends the program by default.
   sigset_t signals, mask, pending;
   sigemptyset(&signals);
   sigaddset(&signals, SIGPIPE);
