@@ -34,7 +34,7 @@ final class ByteRangeLock: Sendable {
       // Closing the file would not release the lock if a child inherited the descriptor.
       defer { if !exists { file.unlock(bytes: bytes) } }
       // If the file was deleted, other processes lock a new one. It may still have another name.
-      exists = try file.isFile(FileSystem.status(path, followsLinks: false))
+      exists = try file.isSame(as: FileSystem.status(path, followsLinks: false))
       if exists { return HeldLock(file: file, bytes: bytes, owner: self) }
     }
   }

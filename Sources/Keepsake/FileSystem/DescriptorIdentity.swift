@@ -31,7 +31,7 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
     if keepsake_stat(descriptor, nil, true, false, &raw) == 0 { note(FileStatus(raw)) }
   }
 
-  func isOfFile(_ status: FileStatus) -> Bool {
+  func isSame(as status: FileStatus) -> Bool {
     status.inode == inode.load(ordering: .relaxed)
       && status.device == device.load(ordering: .relaxed)
   }
@@ -58,7 +58,7 @@ package struct DescriptorIdentity: ~Copyable, Sendable {
     guard keepsake_stat(descriptor, nil, true, false, &raw) == 0 else {
       return answer && errno != EBADF
     }
-    return isOfFile(FileStatus(raw))
+    return isSame(as: FileStatus(raw))
   }
 
   private static let lastToken = Atomic<UInt64>(0)

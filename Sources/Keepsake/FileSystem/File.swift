@@ -153,7 +153,7 @@ package final class File: ReadableFile, Sendable {
   var isOpen: Bool { identity.isKept(by: descriptor) }
 
   /// Whether a status is that of this file, which was kept.
-  func isFile(_ status: FileStatus?) -> Bool { status.map { identity.isOfFile($0) } ?? false }
+  func isSame(as status: FileStatus?) -> Bool { status.map { identity.isSame(as: $0) } ?? false }
 
   /// Throws if the descriptor may be that of another file.
   func requireOpen(_ operation: String) throws(StorageError) {
