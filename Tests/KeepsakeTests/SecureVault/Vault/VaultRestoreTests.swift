@@ -240,6 +240,8 @@ import Testing
     if isErased {
       try store.eraseVault()
     } else {
+      // The oldest is the one that was changed first.
+      waitForTick()
       for _ in 0..<3 { #expect(try stage.restore() != nil) }
     }
     #expect(try Set(FileSystem.list(kept)) == ["notes", "other"])
