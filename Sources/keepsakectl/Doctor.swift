@@ -40,10 +40,12 @@ struct Doctor: Sendable {
       for await _ in isPrepared {}
       return try await doctor.examined(minimumFreeSpace: minimum)
     }
-    // Control-C and SIGTERM end the program once the copies have been removed.
+    // Control-C and SIGTERM end the program once the copies have been removed. On a queue of their
+    // own: on one processor, the examination takes the only thread of the global ones.
+    let signalQueue = DispatchQueue(label: "signals")
     let signalSources = [SIGINT, SIGTERM].map { number in
       signal(number, SIG_IGN)
-      let source = DispatchSource.makeSignalSource(signal: number, queue: .global())
+      let source = DispatchSource.makeSignalSource(signal: number, queue: signalQueue)
       source.setEventHandler {
         receivedSignal.store(number, ordering: .relaxed)
         examination.cancel()
