@@ -96,7 +96,10 @@ extension Folder {
           remedy: "Choose a target outside the folder, or copy the folder.")
       }
       // The data must reach the disk before it replaces a file that may be on the disk already.
-      if other.isDurable, !isDurable { try source.synchronizeContents(status) }
+      // Even in a durable folder, another program may have written the file.
+      if other.isDurable, status.isRegularFile || !isDurable {
+        try source.synchronizeContents(status)
+      }
       let directory = try DirectoryHandle(source.parent)
       let newDirectory = try other.makeDirectory(target.parent)
       let old = try target.status()
