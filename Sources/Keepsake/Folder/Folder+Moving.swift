@@ -101,7 +101,7 @@ extension Folder {
         try source.synchronizeContents(status)
       }
       let directory = try DirectoryHandle(source.parent)
-      let newDirectory = try other.makeDirectory(target.parent)
+      let newDirectory = try other.makeDirectory(target.parent, durable: true)
       let old = try target.status()
       if old?.isSymbolicLink == true { throw target.symbolicLinkError }
       if let old, old.isRegularFile,
@@ -206,7 +206,7 @@ extension Folder {
       let status = try opened.status()
       guard status.isRegularFile else { throw Self.notAFile(ConfinedPath(base: source)) }
       let target = try targetFilePath(path)
-      let directory = try makeDirectory(target.parent)
+      let directory = try makeDirectory(target.parent, durable: true)
       if isDurable { try opened.synchronize() }
       // A file of another user is copied, because it would stay that user's. So is a file with
       // other names, through which it could still be changed.

@@ -91,12 +91,18 @@ extension Folder {
   // MARK: Creating files and directories
 
   /// Opens a directory, and creates it if it is missing.
-  func makeDirectory(_ path: ConfinedPath) throws(StorageError) -> DirectoryHandle {
+  ///
+  /// - Parameter durable: Whether the names of the base directory and of its parents must survive
+  ///   a power cut if they are new, also in a folder that is not durable.
+  func makeDirectory(
+    _ path: ConfinedPath, durable: Bool = false
+  ) throws(StorageError) -> DirectoryHandle {
+    let durable = durable || isDurable
     switch base {
     case .temporary: try StorageScope.current.finder.makeTemporaryDirectory()
     case .documents where try FileSystem.status(path.base) == nil:
       let base = ConfinedPath(base: path.base)
-      let (directory, isNew) = try base.makeDirectory(mode: directoryMode(), durable: isDurable)
+      let (directory, isNew) = try base.makeDirectory(mode: directoryMode(), durable: durable)
       do throws(StorageError) {
         // The user may have a directory of this name already. The marker says that the app created
         // it.
@@ -108,7 +114,7 @@ extension Folder {
       }
     default: break
     }
-    let (directory, isNew) = try path.makeDirectory(mode: directoryMode(), durable: isDurable)
+    let (directory, isNew) = try path.makeDirectory(mode: directoryMode(), durable: durable)
     // Another process may have just created it, but not synchronized it yet.
     if isDurable, isNew || Self.synchronizedPaths.withLock({ $0[directory.path] == nil }) {
       try path.synchronizeAncestors()

@@ -160,6 +160,28 @@ import Testing
     }
   }
 
+  @Test(.enabled(if: TwoFileSystems.areHere), arguments: [false, true])
+  func namesOnTheWayToACopyAreSyncedBeforeTheOriginalIsRemoved(_ isAdopted: Bool) throws {
+    let other = try TemporaryDirectory(isQuick: true)
+    try home.asHome(["XDG_CACHE_HOME": other.path + "/new"]) { () throws in
+      try home.files.save("x", as: "f")
+      let steps = try steps {
+        if isAdopted {
+          try Folder.caches.adopt(home.file("f"), as: "d/f")
+        } else {
+          try home.files.move("f", to: "d/f", in: .caches)
+        }
+      }
+      let removed = try #require(steps.firstIndex(of: "unlink ~/f"))
+      for name in ["", "/new", "/new/app", "/new/app/files"] {
+        let made = steps.firstIndex(of: "mkdir \(other.path)\(name)") ?? -1
+        let synced = try #require(
+          steps.firstIndex(of: "fsync \(other.path)\(name)"), "\(name)")
+        #expect(made < synced && synced < removed)
+      }
+    }
+  }
+
   @Test(.enabled(if: TwoFileSystems.areHere), arguments: ["f", "link", "d"])
   func copyOnAnotherFileSystemIsSyncedBeforeTheOriginalIsRemoved(_ name: String) throws {
     let other = try TemporaryDirectory(isQuick: true)
