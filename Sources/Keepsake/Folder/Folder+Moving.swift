@@ -104,10 +104,14 @@ extension Folder {
       let newDirectory = try other.makeDirectory(target.parent, durable: true)
       let old = try target.status()
       if old?.isSymbolicLink == true { throw target.symbolicLinkError }
+      let mode = status.mode
+      var narrowed: File?
+      defer { try? narrowed?.setMode(mode) }
       if let old, old.isRegularFile,
         let narrower = status.mode(at: source.path, notWiderThan: old, at: target.path)
       {
         let file = try File(source)
+        narrowed = file
         try file.setMode(narrower)
         status = try file.status(withTimes: true)
         // Another user's file keeps its mode.
@@ -139,6 +143,7 @@ extension Folder {
         if !other.isDurable { try target.parent.synchronizeAncestors() }
         for (path, status) in copied.reversed() { try path.remove(ifUnchangedSince: status) }
       }
+      narrowed = nil
       if other.isDurable { try newDirectory.synchronize() }
       if isDurable { try directory.synchronize() }
     }

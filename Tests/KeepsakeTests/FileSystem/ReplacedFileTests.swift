@@ -158,6 +158,19 @@ import Testing
     #expect(try directory.tree() == before)
   }
 
+  @Test func aFileThatIsNotMovedKeepsItsMode() throws {
+    for (name, mode) in [("a", 0o660), ("b", 0o600)] as [(String, mode_t)] {
+      try directory.files.save(name, as: name)
+      try directory.setMode(mode, name)
+    }
+    let before = try directory.tree()
+    let plan = FaultPlan { $0.call == .rename ? .fail(EIO) : .proceed }
+    FaultPlan.$current.withValue(plan) {
+      _ = expectFailure(.system(EIO)) { try directory.files.move("a", to: "b") }
+    }
+    #expect(try directory.tree() == before)
+  }
+
   /// A file on another file system may not get the group of its original.
   @Test(.enabled(if: TwoFileSystems.areHere && geteuid() == 0), arguments: [false, true])
   func aMoveToAnotherFileSystemKeepsTheGroupOrItsAccess(_ isAllowed: Bool) throws {
