@@ -135,9 +135,9 @@ struct ConfinedPath: Sendable {
 
   var symbolicLinkError: StorageError { Self.symbolicLinkError(at: path) }
 
-  static func symbolicLinkError(at path: String, _ operation: String = "open") -> StorageError {
+  static func symbolicLinkError(at path: String) -> StorageError {
     StorageError(
-      .accessDenied, operation: operation, path: path,
+      .accessDenied, operation: "open", path: path,
       reason: "a symbolic link is in the way and could lead out of the folder",
       remedy: "Replace the link with the file or directory itself.")
   }

@@ -16,7 +16,7 @@ extension Folder {
     try perform("chunks", path) { path throws(StorageError) in
       let file = try File(path)
       let status = try file.keep()
-      guard status.isRegularFile else { throw Self.notAFile(path) }
+      guard status.isRegularFile else { throw Self.notAFile(path.path) }
       return FileChunks(
         ChunkSource(contents: .file(file), size: status.size), range, size: size)
     }

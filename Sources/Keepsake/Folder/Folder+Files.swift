@@ -78,7 +78,7 @@ extension Folder {
       let bytes: Data
       do throws(StorageError) {
         let file = try File(path)
-        guard try file.status().isRegularFile else { throw Self.notAFile(path) }
+        guard try file.status().isRegularFile else { throw Self.notAFile(path.path) }
         bytes = try file.contents()
       } catch  where error.code == .notFound || error.code == .notDirectory {
         // Not ExpressibleByNilLiteral, to which a type for any JSON value may conform too.
@@ -130,7 +130,7 @@ extension Folder {
   public func size(_ path: String) throws(StorageError) -> Int {
     try perform("size", path) { file throws(StorageError) in
       let status = try Self.existingStatus(file)
-      guard status.isRegularFile else { throw Self.notAFile(file) }
+      guard status.isRegularFile else { throw Self.notAFile(file.path) }
       return status.size
     }
   }

@@ -103,7 +103,7 @@ extension Folder {
       let directory = try DirectoryHandle(source.parent)
       let newDirectory = try other.makeDirectory(target.parent, durable: true)
       let old = try target.status()
-      if old?.isSymbolicLink == true { throw target.symbolicLinkError }
+      try Self.requireReplaceable(old, at: target.path)
       let mode = status.mode
       var narrowed: File?
       defer { try? narrowed?.setMode(mode) }
@@ -209,7 +209,7 @@ extension Folder {
         throw ConfinedPath(base: source).symbolicLinkError
       }
       let status = try opened.status()
-      guard status.isRegularFile else { throw Self.notAFile(ConfinedPath(base: source)) }
+      guard status.isRegularFile else { throw Self.notAFile(source) }
       let target = try targetFilePath(path)
       let directory = try makeDirectory(target.parent, durable: true)
       if isDurable { try opened.synchronize() }
@@ -247,7 +247,7 @@ extension Folder {
     // with another mode. If they have replaced the source in the meantime, their file is moved
     // back.
     let old = try target.status()
-    if old?.isSymbolicLink == true { throw target.symbolicLinkError }
+    try Self.requireReplaceable(old, at: target.path)
     let adoptedName = AbandonedFiles.makeAdoptedName()
     guard try FileSystem.move(source, in: nil, to: adoptedName, in: directory) else { return false }
     do throws(StorageError) {
@@ -327,14 +327,16 @@ private struct Copier {
     _ source: ConfinedPath, _ status: FileStatus, to name: String, in directory: DirectoryHandle
   ) throws(StorageError) {
     if status.isSymbolicLink {
-      try FileSystem.copyLink(source, to: name, by: AbandonedFiles.makeName(), in: directory)
+      let old = try FileSystem.status(name, in: directory, followsLinks: false)
+      try Folder.requireReplaceable(old, at: directory.path(of: name))
+      try FileSystem.copyLink(source, to: name, by: TemporaryFile.makeName(), in: directory)
       if isDurable { try directory.synchronize() }
       return
     }
     // Checked before opening, which has side effects on some devices.
-    guard status.isRegularFile else { throw Folder.notAFile(source) }
+    guard status.isRegularFile else { throw Folder.notAFile(source.path) }
     let file = try File(source)
-    guard try file.status().isRegularFile else { throw Folder.notAFile(source) }
+    guard try file.status().isRegularFile else { throw Folder.notAFile(source.path) }
     let copy = try NewFile(name, in: directory, mode: folder.fileMode())
     try copy.append(contentsOf: file, progress)
     if keepsAttributes { try copy.copyAttributes(of: status, at: source.path) }

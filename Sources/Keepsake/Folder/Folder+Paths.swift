@@ -148,9 +148,15 @@ extension Folder {
 
   // MARK: Errors
 
-  static func notAFile(_ path: ConfinedPath) -> StorageError {
+  /// Throws if a file may not replace what has this status: a symbolic link, or a socket.
+  static func requireReplaceable(_ old: FileStatus?, at path: String) throws(StorageError) {
+    if old?.isSymbolicLink == true { throw ConfinedPath.symbolicLinkError(at: path) }
+    if old?.kind == .other { throw notAFile(path) }
+  }
+
+  static func notAFile(_ path: String) -> StorageError {
     StorageError(
-      .misuse, operation: "open", path: path.path, reason: "the path does not name a file",
+      .misuse, operation: "open", path: path, reason: "the path does not name a file",
       remedy: "Pass the path of a file.")
   }
 

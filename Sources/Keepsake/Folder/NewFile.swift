@@ -18,7 +18,8 @@ final class NewFile: @unchecked Sendable {
 
   /// - Parameter mode: The mode of the file, unless it replaces one.
   /// - Throws: A ``StorageError`` of code `alreadyExists` if something has the name already and may
-  ///   not be replaced, and of code `accessDenied` if a symbolic link has it.
+  ///   not be replaced, of code `accessDenied` if a symbolic link has it, and of code `misuse` if a
+  ///   socket has it.
   init(
     _ name: String, in directory: DirectoryHandle, mode: UInt32, replaces: Bool = true
   ) throws(StorageError) {
@@ -28,9 +29,7 @@ final class NewFile: @unchecked Sendable {
     let old = try FileSystem.status(name, in: directory, followsLinks: false)
     // Checked again at the end. This saves the work if the answer is known now.
     if !replaces, old != nil { throw Self.alreadyExists(name, in: directory) }
-    if old?.isSymbolicLink == true {
-      throw ConfinedPath.symbolicLinkError(at: directory.path(of: name), "save")
-    }
+    try Folder.requireReplaceable(old, at: directory.path(of: name))
     self.mode = old == nil ? nil : mode
     temporary = try TemporaryFile.make(
       at: AbandonedFiles.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
@@ -110,10 +109,12 @@ final class NewFile: @unchecked Sendable {
   /// Late, because another program may change the permissions of the file that this one replaces.
   private func setPermissions() throws(StorageError) {
     let path = directory.path(of: name)
-    switch try FileSystem.status(name, in: directory, followsLinks: false) {
-    case let old? where old.isSymbolicLink: throw ConfinedPath.symbolicLinkError(at: path, "save")
-    case let old? where old.isRegularFile: try temporary.file.takePermissions(of: old, at: path)
-    default: if let mode { try temporary.file.setMode(mode) }
+    let old = try FileSystem.status(name, in: directory, followsLinks: false)
+    try Folder.requireReplaceable(old, at: path)
+    if let old, old.isRegularFile {
+      try temporary.file.takePermissions(of: old, at: path)
+    } else if let mode {
+      try temporary.file.setMode(mode)
     }
   }
 

@@ -123,6 +123,9 @@ import Testing
     let tree = try home.tree()
     #expect(tree["f"] == "link /keepsake-nowhere" && tree["g"] == "link /keepsake-nowhere")
     #expect(tree["moved/link"] == nil && tree["copy/link"] != nil)
+    // A link replaces no link.
+    expectFailure(.accessDenied) { try directory.copy("copy/link", to: "g") }
+    expectFailure(.accessDenied) { try directory.move("copy/link", to: "g") }
     #expect(try home.leftoverFiles() == [])
   }
 
