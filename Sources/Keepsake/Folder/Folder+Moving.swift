@@ -372,7 +372,13 @@ private struct Copier {
         if status.isDirectory {
           _ = try target.makeDirectory(mode: mode)
         } else {
-          try copyFile(path, status, to: target.name, in: DirectoryHandle(target.parent))
+          let directory = try DirectoryHandle(target.parent)
+          do throws(StorageError) {
+            try copyFile(path, status, to: target.name, in: directory)
+          } catch  where error.code == .notFound && error.path == path.path {
+            // It was removed in the meantime, but not moved with its directory.
+            guard try path.parent.status() != nil else { throw error }
+          }
         }
       }
       if isDurable {

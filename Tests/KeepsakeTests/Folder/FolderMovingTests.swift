@@ -139,6 +139,24 @@ import Testing
     #expect(try directory.load("d/x") as String == "x")
   }
 
+  @Test func fileThatIsRemovedDuringTheCopyOfItsDirectoryIsLeftOut() throws {
+    for name in ["a", "b"] { try directory.save(name, as: "d/" + name) }
+    try interrupt(before: .openNoSymlinks, at: "/d/b") {
+      try directory.delete("d/b")
+    } in: {
+      try directory.copy("d", to: "copy")
+    }
+    #expect(try directory.list("copy") == ["a"])
+    // If the whole directory is gone, the copy could lack anything.
+    try interrupt(before: .openNoSymlinks, at: "/d/a") {
+      try directory.move("d", to: "e")
+    } in: {
+      _ = expectFailure(.notFound) { try directory.copy("d", to: "new") }
+    }
+    #expect(try directory.list() == ["copy/", "e/"])
+    #expect(try home.leftoverFiles() == [])
+  }
+
   @Test func reservedFilesAreNotCopied() throws {
     try directory.save("x", as: "d/x")
     try home.write([1], to: "d/.keepsake-1.tmp")
