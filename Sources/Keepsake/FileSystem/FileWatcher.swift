@@ -39,8 +39,8 @@ final class FileWatcher: Sendable {
     let path: String
     let polls: Bool
     let handler: Handler
-    /// Calls the handler in the context of the caller that registered it.
-    let reportChange: @Sendable () -> Void
+    /// Looks at the file in the context of the caller that registered it.
+    let poll: @Sendable () -> Void
     var watch: Int32?
   }
 
@@ -56,7 +56,7 @@ final class FileWatcher: Sendable {
     var watched: [Int32: Set<Int>] = [:]
     /// The registrations whose watch ended with its first event.
     var fired: Set<Int> = []
-    /// The registrations whose handlers are called once a second.
+    /// The registrations that the system could not watch.
     var polled: Set<Int> = []
     var hasPoller = false
   }
@@ -69,13 +69,13 @@ final class FileWatcher: Sendable {
   func watch(
     _ subject: Subject, of path: String, polls: Bool = true, handler: @escaping Handler
   ) -> Watch {
-    let registration = Registration(
-      subject: subject, path: path, polls: polls, handler: handler,
-      reportChange: carryingTaskLocals { handler(.changed) })
     let watch = state.withLock { state in
       enterGeneration(&state)
       state.lastID += 1
       let id = state.lastID
+      let registration = Registration(
+        subject: subject, path: path, polls: polls, handler: handler,
+        poll: carryingTaskLocals { [self] in watchAgain([id]) })
       state.registrations[id] = registration
       if addWatch(id, registration, &state) != nil, polls { state.polled.insert(id) }
       return Watch(id: id)
@@ -124,17 +124,37 @@ final class FileWatcher: Sendable {
     if isMissing { BackgroundWork.run(after: .seconds(1)) { [self] in startPollerIfNeeded() } }
   }
 
-  /// Calls each polled handler once a second while there are any.
+  /// Looks at each polled file once a second while there are any.
   private func pollFiles() {
     while true {
       BackgroundThread.sleep(for: .seconds(1))
-      let handlers = state.withLock { state in
-        if state.polled.isEmpty { state.hasPoller = false }
-        return state.polled.compactMap { state.registrations[$0]?.reportChange }
+      let polls = state.withLock { state in
+        defer { state.polled = [] }
+        state.hasPoller = !state.polled.isEmpty
+        return state.polled.compactMap { state.registrations[$0]?.poll }
       }
-      if handlers.isEmpty { return }
-      for handler in handlers { handler() }
+      if polls.isEmpty { return }
+      for poll in polls { poll() }
     }
+  }
+
+  /// Tries to watch files that no watch reports. They may have changed since the last one ended.
+  private func watchAgain(_ ids: Set<Int>) {
+    call(
+      state.withLock { state in
+        ids.compactMap { id in
+          guard let registration = state.registrations[id] else { return nil }
+          let errorCode = addWatch(id, registration, &state)
+          if errorCode == ENOENT { return (registration.handler, .gone) }
+          if errorCode != nil, registration.polls { state.polled.insert(id) }
+          return (registration.handler, .changed)
+        }
+      })
+    startPollerIfNeeded()
+  }
+
+  private func call(_ calls: [(handler: Handler, event: Event)]) {
+    for (handler, event) in calls { handler(event) }
   }
 
   #if os(Linux)
@@ -254,7 +274,11 @@ final class FileWatcher: Sendable {
   /// Handles events while anything is watched. Removing the last watch causes an event too.
   private func readEvents(_ descriptor: Int32) {
     while true {
-      watchAgain()
+      watchAgain(
+        state.withLock { state in
+          defer { state.fired = [] }
+          return state.fired
+        })
       let isDone = state.withLock { state in
         // Another thread reads from the descriptor that replaced this one.
         guard state.descriptor == descriptor else { return true }
@@ -313,27 +337,6 @@ final class FileWatcher: Sendable {
           }
         }
       })
-  }
-
-  /// Continues to watch the files whose watch has ended. They may have changed since.
-  private func watchAgain() {
-    call(
-      state.withLock { state in
-        let fired = state.fired
-        state.fired = []
-        return fired.compactMap { id in
-          guard let registration = state.registrations[id] else { return nil }
-          let errorCode = addWatch(id, registration, &state)
-          if errorCode == ENOENT { return (registration.handler, .gone) }
-          if errorCode != nil, registration.polls { state.polled.insert(id) }
-          return (registration.handler, .changed)
-        }
-      })
-    startPollerIfNeeded()
-  }
-
-  private func call(_ calls: [(handler: Handler, event: Event)]) {
-    for (handler, event) in calls { handler(event) }
   }
   #else
   private func addWatch(

@@ -89,6 +89,25 @@ import Testing
     }
   }
 
+  /// A file that the system cannot watch is polled, but only until it can be watched.
+  @Test func aFileThatCouldNotBeWatchedIsWatchedLater() async throws {
+    try directory.write([], to: "other")
+    let other = directory.file("other").path
+    let attempts = Locked(0)
+    let plan = FaultPlan(decide: { [path] event in
+      guard event.call == .watch else { return .proceed }
+      if event.path == path { return attempts.increment() == 1 ? .fail(ENOSPC) : .proceed }
+      return event.path == other ? .fail(ENOSPC) : .proceed
+    })
+    let (events, polls) = FaultPlan.$current.withValue(plan) {
+      (Events(of: path), Events(of: other))
+    }
+    try await eventually("the other file is polled") { polls.count >= 4 }
+    #expect(events.count == 1 && attempts.withLock { $0 } == 2)
+    try append()
+    try await eventually("the change is reported") { events.count > 1 }
+  }
+
   @Test func aWatchThatHasEndedReportsNothing() async throws {
     let isReported = Locked(false)
     let events = Events(of: path)
