@@ -144,23 +144,27 @@ public enum StorageSystem {
     init(isTestRun: Bool = ProcessEnvironment.hasTestLibrary) { self.isTestRun = isTestRun }
 
     func bootstrap(_ setup: Setup) throws(StorageError) {
-      let scope = try state.withLock { state throws(StorageError) -> StorageScope? in
-        if !isTestRun {
-          if let old = state.setup, old.isSame(as: setup) { return nil }
-          guard state.firstUse == nil, state.setup == nil else {
-            throw StorageError(
-              .misuse, operation: "bootstrap",
-              reason: state.setup == nil
-                ? "\(state.firstUse ?? "a store") is already in use"
-                : "bootstrap has already been called with other arguments",
-              remedy: "Call bootstrap once, before any store is used.")
-          }
+      let (old, isSet) = state.withLock { state in
+        let old = state
+        let isSet = isTestRun || old.setup == nil && old.firstUse == nil
+        if isSet {
+          state.setup = setup
+          state.scope?.vaults.bootstrap(setup.vaultOptions)
         }
-        state.setup = setup
-        state.scope?.vaults.bootstrap(setup.vaultOptions)
-        return state.scope
+        return (old, isSet)
       }
-      scope?.didBootstrap()
+      if isSet {
+        old.scope?.didBootstrap()
+        return
+      }
+      // Outside the lock, because this calls the `==` of the app's backing, which may use a store.
+      if let other = old.setup, other.isSame(as: setup) { return }
+      throw StorageError(
+        .misuse, operation: "bootstrap",
+        reason: old.setup == nil
+          ? "\(old.firstUse ?? "a store") is already in use"
+          : "bootstrap has already been called with other arguments",
+        remedy: "Call bootstrap once, before any store is used.")
     }
 
     func makeProcessScope() -> StorageScope {

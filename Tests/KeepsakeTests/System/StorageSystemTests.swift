@@ -78,6 +78,28 @@ import Testing
     expectFailure(.misuse) { try program.bootstrap(setup("b")) }
   }
 
+  /// Uses the configuration when it is compared, as the backing of an app may use a store.
+  private struct CuriousBacking: StorageBacking, Equatable {
+    let program: StorageSystem.Configuration
+    func engine(for suite: Defaults.Suite, app: String) -> (any StorageEngines.Engine)? { nil }
+    func suites(app: String) -> [Defaults.Suite] { [] }
+    static func == (a: Self, b: Self) -> Bool {
+      let isDone = DispatchSemaphore(value: 0)
+      Thread.detachNewThread {
+        a.program.makeProcessScope().close()
+        isDone.signal()
+      }
+      return isDone.wait(timeout: .now() + 600) == .success
+    }
+  }
+
+  @Test func bootstrapComparesBackingsOutsideItsLock() throws {
+    let program = StorageSystem.Configuration(isTestRun: false)
+    let setup = Setup(app: "a", backing: CuriousBacking(program: program))
+    try program.bootstrap(setup)
+    try program.bootstrap(setup)
+  }
+
   /// What makes the configuration final, and how the error of a late bootstrap calls it.
   private static let uses: [(name: String, use: @Sendable (StorageScope) throws -> Void)] = [
     (#"the suite "standard""#, { _ = try $0.defaultsBeforeUse(.standard).keys() }),
