@@ -12,10 +12,10 @@ extension StorageSystem {
   /// }
   /// ```
   ///
-  /// The clock goes on from there. It is advanced for `body` and the tasks that it creates, so
-  /// tests can run in parallel, and calls inside each other add up. Detached tasks, dispatch queues
-  /// and the library's own work in the background use the system's clock. The clock of the app's
-  /// own code, such as `Date.now`, stays as it is.
+  /// The clock goes on from there. It is advanced for `body`, the tasks that it creates and the
+  /// work in the background that the library starts for them, so tests can run in parallel, and
+  /// calls inside each other add up. Detached tasks and dispatch queues use the system's clock. The
+  /// clock of the app's own code, such as `Date.now`, stays as it is.
   ///
   /// - Parameters:
   ///   - duration: How far to advance the clock. A negative duration sets it back.
