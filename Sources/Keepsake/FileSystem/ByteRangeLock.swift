@@ -44,15 +44,6 @@ final class ByteRangeLock: Sendable {
     idleFiles.withLock { if $0.count < Self.maximumIdleCount { $0.append(file) } }
   }
 
-  /// Runs `body` while no other thread or process holds any of the bytes.
-  func withLock<R>(
-    _ bytes: Range<UInt64>, mode: UInt32, _ wait: Wait, _ body: () throws(StorageError) -> R
-  ) throws(StorageError) -> R {
-    let held = try lock(bytes, mode: mode, wait)
-    defer { held.unlock() }
-    return try body()
-  }
-
   private func open(_ mode: UInt32) throws(StorageError) -> File {
     let file = try LockFile.openOrCreate(path, mode: mode)
     _ = try file.keep()

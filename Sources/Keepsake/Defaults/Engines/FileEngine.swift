@@ -151,14 +151,15 @@ final class FileEngine: StorageEngines.Engine {
     let root = try directory.confinedPath("")
     _ = try directory.makeDirectory(root)
     let lock = Self.lock(of: root).path
-    return try ByteRangeLock(lock).withLock(
-      ByteRangeLock.allBytes, mode: directory.fileMode(), Wait(timeout: timeout)
-    ) { () throws(StorageError) in
+    let held = try ByteRangeLock(lock).lock(
+      ByteRangeLock.allBytes, mode: directory.fileMode(), Wait(timeout: timeout))
+    defer {
       // Signals the changes, even if only some of them were made. If that fails, they have still
       // succeeded.
-      defer { try? FileSystem.touch(lock) }
-      return try body()
+      try? FileSystem.touch(lock)
+      held.unlock()
     }
+    return try body()
   }
 
   private static func lock(of root: ConfinedPath) -> ConfinedPath {
