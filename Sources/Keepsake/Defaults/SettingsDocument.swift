@@ -6,8 +6,6 @@ package struct SettingsDocument {
   /// What cannot be stored, in the order of the document. The key is nil if it cannot be read.
   package private(set) var problems: [StorageError] = []
 
-  package var count: Int { values.count }
-
   /// - Throws: ``StorageError`` of code `decodingFailed` if nothing of the document can be read.
   package init(_ document: Data) throws(StorageError) {
     let mark = JSONScanner.byteOrderMark
