@@ -49,10 +49,6 @@ struct ForeignDirectory {
     name = FileSystem.name(of: path)
   }
 
-  private static func makeTemporaryName() -> String {
-    ".keepsake-" + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp"
-  }
-
   // MARK: Files
 
   /// Opens a file that may have to be created, and returns its descriptor.
@@ -70,7 +66,7 @@ struct ForeignDirectory {
 
   /// Gives the file its name when the user owns it; nil if something has that name already.
   private func createFileIfAbsent(mode: UInt32) throws(StorageError) -> Int? {
-    let temporaryName = Self.makeTemporaryName()
+    let temporaryName = TemporaryFile.makeName()
     let descriptor = try createFile(temporaryName, .create, mode: mode)
     var isNamed = false
     defer {
@@ -104,7 +100,7 @@ struct ForeignDirectory {
   func makeDirectory(mode: UInt32) throws(StorageError) -> Bool {
     if try FileSystem.status(name, in: directory, followsLinks: false) != nil { return false }
     // It gets its name when the user owns it.
-    let temporaryName = Self.makeTemporaryName()
+    let temporaryName = TemporaryFile.makeName()
     let path = directory.path(of: temporaryName)
     try systemCall(.mkdir, path) { Int(mkdirat(directory.descriptor, temporaryName, 0o700)) }
       .get(.mkdir, path)

@@ -29,6 +29,11 @@ struct TemporaryFile: ~Copyable {
     return try make(at: path, for: destination ?? sibling, mode: mode)
   }
 
+  /// A name that the library reserves. See ``AbandonedFiles``.
+  static func makeName() -> String {
+    ".keepsake-" + String(UInt64.random(in: .min ... .max), radix: 16) + ".tmp"
+  }
+
   @inline(never)
   static func make(
     at path: String, for destination: String, in directory: DirectoryHandle? = nil, mode: UInt32

@@ -28,13 +28,9 @@ enum AbandonedFiles {
     }
   }
 
-  static func makeName() -> String {
-    reservedPrefix + String(UInt64.random(in: .min ... .max), radix: 16) + temporarySuffix
-  }
-
   /// A name for a file that is being adopted. Sweeps never remove it, because there is no other
   /// copy.
-  static func makeAdoptedName() -> String { makeName() + adoptedSuffix }
+  static func makeAdoptedName() -> String { TemporaryFile.makeName() + adoptedSuffix }
   private static let adoptedSuffix = ".taken"
 
   /// Whether a file of this name may be removed with its directory.
@@ -42,7 +38,7 @@ enum AbandonedFiles {
     isReserved(name) && !name.hasSuffix(adoptedSuffix)
   }
 
-  /// Whether this is a name of ``makeName()``.
+  /// Whether this is a name of ``TemporaryFile/makeName()``.
   static func isTemporary(_ name: String) -> Bool {
     isReserved(name) && name.hasSuffix(temporarySuffix)
   }

@@ -361,7 +361,7 @@ private struct Copier {
         item.1.isRegularFile ? total.addingSaturated(item.1.size) : total
       })
     let parent = try folder.makeDirectory(target.parent)
-    let temporary = target.parent.appending(AbandonedFiles.makeName())
+    let temporary = target.parent.appending(TemporaryFile.makeName())
     let mode = try folder.directoryMode()
     do throws(StorageError) {
       let copy = try temporary.makeDirectory(mode: mode).0

@@ -32,7 +32,7 @@ final class NewFile: @unchecked Sendable {
     try Folder.requireReplaceable(old, at: directory.path(of: name))
     self.mode = old == nil ? nil : mode
     temporary = try TemporaryFile.make(
-      at: AbandonedFiles.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
+      at: TemporaryFile.makeName(), for: name, in: directory, mode: old == nil ? mode : 0o600)
     AbandonedFiles.markInUse(temporary.file.descriptor, temporary.file.path)
   }
 

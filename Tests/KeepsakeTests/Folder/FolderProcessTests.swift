@@ -101,7 +101,7 @@ extension OneAtATime {
         }
       }
       try save(atMinute: 0)
-      let name = "d/" + AbandonedFiles.makeName()
+      let name = "d/" + TemporaryFile.makeName()
       try home.write([1], to: name)
       try home.age(name, seconds: 4_000)
       try save(atMinute: 59)
