@@ -50,9 +50,7 @@ final class TableCopy: Sendable {
 
   /// Writes the copy after a second, once for all changes until then.
   func saveSoon(of table: SettingsTable) {
-    guard hasBegun.load(ordering: .relaxed),
-      !isSavePlanned.exchange(true, ordering: .acquiringAndReleasing)
-    else { return }
+    if isSavePlanned.exchange(true, ordering: .acquiringAndReleasing) { return }
     BackgroundWork.run(after: .seconds(1)) { [self, weak table] in
       isSavePlanned.store(false, ordering: .releasing)
       save(table)

@@ -149,6 +149,24 @@ import Testing
     #expect(try second.all() == first.all())
   }
 
+  /// Otherwise the next process that starts in an outage would read old values.
+  @Test func processThatStartedInAnOutageWritesTheCopy() throws {
+    let server = try TestServer(Self.durable)
+    let machine = DiskCache.named(DiskCache.Name(UUID().uuidString))
+    do {
+      let first = TestClient(server, cache: machine)
+      try first.set("a", "1")
+      #expect(try first.get("a") == "1")
+      waitUntil("no copy was written") { first.copy?.version == 1 }
+    }
+    server.kill()
+    let second = TestClient(server, cache: machine)
+    #expect(try second.get("a") == "1")
+    try server.start()
+    second.setEventually("a", "3")
+    waitUntil("no copy was written") { (second.copy?.version ?? 0) > 1 }
+  }
+
   /// The outage begins before the process has read anything.
   @Test func processThatHasOnlySetReadsOn() throws {
     try TestClient(server).set("other", "7")
@@ -159,6 +177,7 @@ import Testing
       $0.connectTimeout = .seconds(2)
     }
     client.setEventually("a", "1")
+    waitUntil("no copy was written") { client.copy?.changes?.entries.count == 2 }
     server.kill()
     #expect(try client.all() == ["a": "1", "other": "7"])
     expectFailure(.unreachable) { try client.set("a", "2") }
