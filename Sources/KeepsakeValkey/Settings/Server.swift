@@ -146,7 +146,8 @@ final class Server: Sendable {
   /// Waits until the server has written everything to its disk. `marker` is a write, because a
   /// server waits for those of the same connection.
   ///
-  /// A server older than Redis 7.2 cannot be asked for that: then this returns at once.
+  /// A server older than Redis 7.2 cannot be asked for that: then this returns at once. With
+  /// appendfsync everysec, Redis 7.4 and Valkey 8 may reply before the sync.
   ///
   /// - Returns: The result of `marker`; nil if it was not run.
   /// - Throws: `misuse` if the server writes nothing to a disk.
@@ -163,9 +164,10 @@ final class Server: Sendable {
       if text.contains("aof_enabled:0\r\n".utf8) { throw keepsNothing }
       return nil
     }
-    let timeout = address.requestTimeout
+    // With appendfsync everysec, the sync may begin only a second after the one before.
+    let timeout = max(address.requestTimeout, .seconds(10))
     var wait = Command("WAITAOF", "1", "0")
-    wait.append(max(1, Int(timeout / .milliseconds(1))))
+    wait.append(Int(timeout / .milliseconds(1)))
     wait.waitTime = timeout
     let (reply, others) = try marker.run(on: link, arguments, followedBy: [wait])
     switch others.first {

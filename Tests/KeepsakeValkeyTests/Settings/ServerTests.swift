@@ -183,6 +183,27 @@ import Testing
     #expect(try mirror.keys() == ["a"])
   }
 
+  /// With `appendfsync everysec`, a sync begins a second after the one before.
+  @Test(arguments: [(.seconds(1), "10000"), (.seconds(60), "60000")] as [(Duration, String)])
+  func synchronizeLeavesTimeForASync(_ timeout: Duration, _ milliseconds: String) throws {
+    let waits = Recorder<[String]>()
+    let fake = try FakeServer { connection, _ in
+      while let words = connection.command() {
+        if words[0] == "WAITAOF" { waits.append(words) }
+        connection.send(words[0] == "WAITAOF" ? "*2\r\n:1\r\n:0\r\n" : ":1\r\n")
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    var address = fake.address
+    address.requestTimeout = timeout
+    let server = Server(address)
+    let arguments = Script.Arguments(keys: [])
+    waitUntil("the marker was not run") {
+      (try? server.synchronize(Script("return 1"), arguments)) == .integer(1)
+    }
+    #expect(waits.all.last == ["WAITAOF", "1", "0", milliseconds])
+  }
+
   /// A server whose search never comes to its end.
   @Test func endlessSearchTimesOut() throws {
     let fake = try FakeServer { connection, _ in connection.answer("*2\r\n$1\r\n7\r\n*0\r\n") }
