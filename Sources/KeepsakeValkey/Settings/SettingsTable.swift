@@ -125,6 +125,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   }
 
   func synchronize() throws {
+    try readBeforeFirstChange()
     for _ in 0..<3 {
       let (name, id, conflict) = state.withLock { ($0.nextName(), $0.contents.id, $0.conflict) }
       if let conflict { throw conflict }
@@ -142,7 +143,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     _ changes: TableChanges, ifCurrent conditions: [StorageEngines.Entry] = []
   ) throws(StorageError) -> Bool {
     try server.check()
-    if !state.withLock({ $0.isKnown }) { try readBeforeFirstChange() }
+    try readBeforeFirstChange()
     for _ in 0..<3 {
       let (baseline, conflict, byteCount, name) = state.withLock { state in
         let byteCount = state.contents.byteCount(after: changes)
@@ -286,6 +287,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   /// Reads the values before this process makes its first change, so that it can read what it has
   /// set however soon an outage begins, and changes nothing in the place of a table that was lost.
   private func readBeforeFirstChange() throws(StorageError) {
+    if state.withLock({ $0.isKnown }) { return }
     restoreCopy()
     try follow()
     do throws(StorageError) {

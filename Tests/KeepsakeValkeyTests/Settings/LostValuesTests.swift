@@ -58,6 +58,19 @@ import Testing
     #expect(try !clients[0].table.adopt() && !clients[1].table.push())
   }
 
+  /// The process knows the table from the copy of its machine.
+  @Test func synchronizingBeginsNoOtherTable() throws {
+    let machine = DiskCache.named(DiskCache.Name(UUID().uuidString))
+    let old = TestClient(server, cache: machine)
+    try old.set("a", "1")
+    #expect(try old.get("a") == "1")
+    waitUntil("no copy was written") { old.copy?.version == 1 }
+    try server.command("FLUSHALL")
+    let new = TestClient(server, cache: machine)
+    expectFailure(.notFound, reason: "has lost the settings") { try new.table.synchronize() }
+    #expect(try server.command("KEYS", "*") == .array([]))
+  }
+
   /// It begins a new table, of which the others hear.
   @Test(arguments: [table.values, table.state]) func aNewProcessBeginsAnew(_ hash: String) throws {
     let clients = try clients(losing: hash)
