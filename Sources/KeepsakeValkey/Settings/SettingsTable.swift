@@ -118,11 +118,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     try change(TableChanges(changes), ifCurrent: conditions)
   }
 
-  /// What was removed does not stay in the copy of this machine.
-  func removeAll() throws {
-    _ = try change(TableChanges([], removesAll: true))
-    copy.save(self)
-  }
+  func removeAll() throws { _ = try change(TableChanges([], removesAll: true)) }
 
   func synchronize() throws {
     try readBeforeFirstChange()
@@ -159,6 +155,8 @@ final class SettingsTable: StorageEngines.MirroredEngine {
       case 1:
         noteServerVersion(result.version - 1, result.name, since: baseline)
         show(changes, named: name, result)
+        // What was removed does not stay on this machine.
+        if changes.removesAll { copy.replace(by: self) }
         if !isConfirmed { throw server.unconfirmed }
         return true
       case 0:

@@ -57,9 +57,13 @@ final class TableCopy: Sendable {
     }
   }
 
-  /// Writes the copy before the call returns, unless what the table has is not known.
-  func save(_ table: SettingsTable?) {
+  private func save(_ table: SettingsTable?) {
     saving.withLock { _ in if let contents = table?.currentContents { write(contents) } }
+  }
+
+  /// Writes the copy before the call returns, or removes it if what the table has is not known.
+  func replace(by table: SettingsTable) {
+    saving.withLock { _ in write(table.currentContents ?? TableContents()) }
   }
 
   private func write(_ contents: TableContents) {

@@ -184,6 +184,29 @@ import Testing
     #expect(try client.get("a") == "1")
   }
 
+  /// What was removed is on the disk no longer, although this process cannot know all other values.
+  @Test(arguments: ["subscription", "replica"])
+  func removedValuesLeaveTheCopy(_ missing: String) throws {
+    try server.command("ACL", "SETUSER", "shop", "on", ">tuna", "~*", "&*", "+@all")
+    let cache = DiskCache.named(DiskCache.Name(UUID().uuidString))
+    try TestClient(server).set("a", "1")
+    let client = TestClient(
+      server, confirm: missing == "replica" ? .replicas(1, timeout: .milliseconds(1)) : .primary,
+      cache: cache
+    ) { $0.logIn(as: "shop", "tuna") }
+    #expect(try client.get("a") == "1")
+    waitUntil("no copy was written") { client.copy?.changes?.entries.count == 1 }
+    if missing == "replica" {
+      expectFailure(.outcomeUnknown) { try client.table.removeAll() }
+    } else {
+      try server.command("ACL", "SETUSER", "shop", "-subscribe")
+      try server.command("CLIENT", "KILL", "TYPE", "pubsub")
+      client.expectReport(.accessDenied)
+      try client.table.removeAll()
+    }
+    #expect(client.copy?.changes?.entries.isEmpty != false)
+  }
+
   @Test func damagedCopyIsReported() throws {
     let cache = DiskCache.named(DiskCache.Name(UUID().uuidString))
     let client = TestClient(server, cache: cache)
