@@ -334,17 +334,23 @@ extension DiskCache.Store {
   // MARK: Storing
 
   /// Runs `change` on another thread unless the key was changed in the meantime; reports a failure.
+  ///
+  /// If it was changed elsewhere, the calls that wait may have read the newer value, and the next
+  /// one looks for it.
   private func store(
     _ key: String, _ call: InFlightFetches.Call,
     _ change: @escaping @Sendable (DiskCache.Store, CommitHook) throws(StorageError) -> Void
   ) async {
     await withCheckedContinuation { continuation in
       BlockingWork.start { [self] in
+        var isOutdated = true
         let hook: CommitHook = { commit throws(StorageError) in
+          isOutdated = false
           if InFlightFetches.shared.isCurrentProducer(call) { try commit() }
         }
         do throws(StorageError) {
           try change(self, hook)
+          if isOutdated { InFlightFetches.shared.handOver(call) }
         } catch {
           report(error.inContext(of: "fetch", key: key, path: directoryPath))
         }

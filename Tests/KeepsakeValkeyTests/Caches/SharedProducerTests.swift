@@ -122,10 +122,17 @@ import Testing
     case "remove": try stores[1].remove("k")
     default: try stores[1].removeAll()
     }
+    // A call that has read what was set must not get what is older.
+    stores[0].expectEventually("k", change == "set" ? "set" : nil)
+    let later = Task { try await stores[0].fetch("k") { "later" } }
+    try await eventually("the fetch was not joined") {
+      InFlightFetches.shared.waiterCount(of: stores[0]) == 1
+    }
     await gate.open()
     #expect(try await producer.value == "produced")
+    #expect(try await later.value == (change == "set" ? "set" : "later"))
     for store in stores {
-      #expect(try store.model("k", type: String.self) == (change == "set" ? "set" : nil))
+      #expect(try store.model("k", type: String.self) == (change == "set" ? "set" : "later"))
     }
   }
 
