@@ -37,6 +37,7 @@ func runSettingsCommand(_ arguments: [String]) throws -> Bool {
   case "get":  // KEY: and ends at once
     printLine("\(Defaults.int(arguments[4]))")
   case "fork-settings": forkSettings()
+  case "fork-report": forkAndReport(arguments[4])  // KEY
   case "take-over-settings": followAfterTakeOver()
   case "outage": try failWrites(count: Int(arguments[4]) ?? 0)
   case "local":
@@ -118,6 +119,23 @@ private func forkSettings() {
   Defaults.set(3, forKey: "parent")
   let status = wait(for: child)
   printLine("parent \(Defaults.int("child")) \(Defaults.int("count")) \(status)")
+}
+
+/// A handler in a forked child reads the settings that the report is about.
+private func forkAndReport(_ key: String) {
+  waitForOtherThreads()
+  let child = fork()
+  if child == 0 {
+    alarm(300)
+    StorageSystem.onFailure = { _ in
+      printLine("report \(Defaults.int(key))")
+      reportCount.add(1, ordering: .relaxed)
+    }
+    printLine("child \(Defaults.int(key))")
+    waitUntil { reportCount.load(ordering: .relaxed) > 0 }
+    exit(0)
+  }
+  printLine("parent \(wait(for: child))")
 }
 
 /// Closes all descriptors, and follows the changes of another process.

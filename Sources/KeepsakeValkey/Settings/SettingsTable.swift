@@ -28,7 +28,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     // On another thread: a handler may use the table, which the reporting call may have locked, and
     // on the link's thread it would stop all tables.
     let reportSoon: @Sendable (StorageError) -> Void = { error in
-      BackgroundWork.run { report(error) }
+      StorageEngines.Mirror.report(error, to: report)
     }
     self.report = reportSoon
     copy = TableCopy(of: name, on: server, in: cache, report: reportSoon)

@@ -30,6 +30,20 @@ import Testing
     #expect(lines == ["parent 1", "child 1 2", "child 3 1", "parent 2 1 0"])
   }
 
+  @Test(.forksBesideThreads) func handlerInAForkedChildReadsWhileTheServerIsAway() throws {
+    let table = SettingsTable(
+      TableName(app: "shop", suite: "standard"), on: server.backend(),
+      cache: DiskCache.named(.memory), report: { _ in })
+    try table.set(Data("7".utf8), forKey: "a")
+    try waitUntil("no copy was left") {
+      try server.runPeer(["get", "a"])
+      return server.hasCopy(of: "peer")
+    }
+    server.kill()
+    let lines = try server.runPeer(["fork-report", "a"])
+    #expect(lines.sorted() == ["child 7", "parent 0", "report 7"])
+  }
+
   /// As daemons do with `closefrom(3)`. A process that only reads makes no call that connects.
   @Test func closedDescriptorsAreOpenedAgain() throws {
     let table = SettingsTable(

@@ -83,9 +83,15 @@ extension StorageEngines {
 
     /// Reports an error that no call can throw to ``StorageSystem/onFailure``: that the server has
     /// lost changes, for example. The handler runs on another thread.
-    public func report(_ error: StorageError) {
-      // It may read the suite, which waits for a call that fills this mirror.
-      BackgroundWork.run { [handler] in handler(error) }
+    public func report(_ error: StorageError) { Self.report(error, to: handler) }
+
+    /// Calls the handler on another thread, also in a forked child: it may read the suite, which
+    /// waits for a call that fills its mirror.
+    package static func report(
+      _ error: StorageError, to handler: @escaping @Sendable (StorageError) -> Void
+    ) {
+      guard ForkGuard.isForkedChild else { return BackgroundWork.run { handler(error) } }
+      _ = BackgroundThread.start(.maintenance) { handler(error) }
     }
 
     private func receive(_ store: () throws(StorageError) -> Void) {
