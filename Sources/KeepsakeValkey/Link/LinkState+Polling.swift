@@ -19,6 +19,10 @@ extension LinkState {
     if isClosed {
       return .deliver(takeEvents(), isLast: true)
     }
+    // Replies may have arrived while the process was stopped.
+    for role in Connection.Role.allCases where self[role].connection?.isFrozen == true {
+      receive(role)
+    }
     expireCalls()
     checkTimes(.commands)
     checkTimes(.subscriptions)

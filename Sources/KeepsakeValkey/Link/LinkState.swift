@@ -219,7 +219,11 @@ struct LinkState {
       lastRead = .now
       receive(.commands)
     }
-    if call.outcome == nil, expiry(of: call) <= .now { expire(call) }
+    if call.outcome == nil, expiry(of: call) <= .now {
+      // Its reply may have arrived while the process was stopped.
+      if !hasRead { receive(.commands) }
+      if expiry(of: call) <= .now { expire(call) }
+    }
     if let outcome = call.outcome {
       appointReader()
       return .finished(outcome)
