@@ -97,9 +97,9 @@ package final class Link: Sendable {
   /// Calls the handler for each message of a channel, on a separate connection, from the first time
   /// that its subscription is confirmed.
   func subscribe(to channel: [UInt8], _ handler: ChannelHandler) throws(StorageError) {
-    let loop = try openLoop()
+    // First, because another thread may replace the loop, and the new one has what is here.
     current.withLock { $0.channels[channel] = handler }
-    loop.change { state in
+    try openLoop().change { state in
       state.subscribe(to: channel, handler)
       state.connectIfIdle()
     }
