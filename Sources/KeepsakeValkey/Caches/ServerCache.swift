@@ -130,14 +130,14 @@ final class ServerCache: SharedTier {
   ) throws(StorageError) -> ChangeReply? {
     let arguments = Script.Arguments(
       keys: keys, values: [Self.makeState(), names.channel] + values)
-    let (reply, hasConfirmation) =
+    let (reply, failure) =
       isConfirmed
-      ? try server.run(script, arguments) : (try script.run(on: link, arguments), true)
+      ? try server.run(script, arguments) : (try script.run(on: link, arguments), nil)
     switch reply {
     case .integer(0): return nil
     case .integer(let integer):
       guard let number = UInt64(exactly: integer) else { break }
-      return ChangeReply(number: number, failure: hasConfirmation ? nil : server.unconfirmed)
+      return ChangeReply(number: number, failure: failure)
     case .array(let elements):
       guard elements.count == 2, case .integer(let integer) = elements[0],
         let number = UInt64(exactly: integer), number > 0, case .bytes(let text) = elements[1]

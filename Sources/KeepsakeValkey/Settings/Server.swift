@@ -63,11 +63,11 @@ final class Server: Sendable {
 
   /// Runs a script that writes, and waits for the replicas that are to confirm it.
   ///
-  /// - Returns: The result of the script, and whether as many replicas as asked have confirmed what
-  ///   it wrote.
+  /// - Returns: The result of the script, and what to throw if it has made a change that fewer
+  ///   replicas have confirmed than asked.
   func run(
     _ script: Script, _ arguments: Script.Arguments
-  ) throws(StorageError) -> (reply: Reply, isConfirmed: Bool) {
+  ) throws(StorageError) -> (reply: Reply, failure: StorageError?) {
     guard arguments.count <= Self.maximumArgumentCount else {
       throw StorageError(
         .misuse, operation: "request", path: address.description,
@@ -75,7 +75,7 @@ final class Server: Sendable {
         remedy: "Store fewer values at a time.")
     }
     guard confirmation.replicaCount > 0 else {
-      return (try script.run(on: link, arguments), true)
+      return (try script.run(on: link, arguments), nil)
     }
     // 0 means no timeout.
     let timeout = min(
@@ -85,8 +85,10 @@ final class Server: Sendable {
     wait.append(Int(timeout / .milliseconds(1)))
     wait.waitTime = timeout
     let (reply, others) = try script.run(on: link, arguments, followedBy: [wait])
-    guard case .integer(let count) = others.first else { return (reply, false) }
-    return (reply, count >= confirmation.replicaCount)
+    if case .integer(let count) = others.first, count >= confirmation.replicaCount {
+      return (reply, nil)
+    }
+    return (reply, unconfirmed(others.first))
   }
 
   /// A server ends the connection after more than about a million arguments.
@@ -214,11 +216,15 @@ final class Server: Sendable {
   }
 
   /// A change that was made, and that fewer replicas have confirmed than were asked for.
-  var unconfirmed: StorageError {
-    let count = confirmation.replicaCount
+  private func unconfirmed(_ reply: Reply?) -> StorageError {
+    var reason = "fewer than \(confirmation.replicaCount) replicas confirmed it in time"
+    var remedy = "Check the replicas of the server. A failover may lose the change."
+    if case .error(let error) = reply, let refusal = error.refusal(by: address) {
+      reason = "the server refused to wait for replicas: \(refusal.reason ?? error.code)"
+      remedy = refusal.remedy
+    }
     return StorageError(
       .outcomeUnknown, operation: "request", path: address.description,
-      reason: "the change was made, but fewer than \(count) replicas confirmed it in time",
-      remedy: "Check the replicas of the server. A failover may lose the change.")
+      reason: "the change was made, but \(reason)", remedy: remedy)
   }
 }

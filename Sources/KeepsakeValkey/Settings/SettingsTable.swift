@@ -147,7 +147,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
       }
       if let conflict { throw conflict }
       guard byteCount <= maximumByteCount || !changes.sets else { throw tooLarge }
-      let (reply, isConfirmed) = try server.run(
+      let (reply, failure) = try server.run(
         TableScripts.change,
         arguments(of: changes, ifCurrent: conditions, named: name, id: baseline.id))
       let result = try result(of: reply)
@@ -157,7 +157,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
         show(changes, named: name, result)
         // What was removed does not stay on this machine.
         if changes.removesAll { copy.replace(by: self) }
-        if !isConfirmed { throw server.unconfirmed }
+        if let failure { throw failure }
         return true
       case 0:
         noteServerVersion(result.version, result.name, since: baseline)
@@ -535,7 +535,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
   private func decide(
     by script: Script, _ values: [[UInt8]]
   ) throws(StorageError) -> Bool {
-    let (reply, isConfirmed) = try server.run(script, scriptArguments(values))
+    let (reply, failure) = try server.run(script, scriptArguments(values))
     let result = try result(of: reply)
     if result.code == -3 {
       throw StorageError(
@@ -548,7 +548,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     try follow()
     try load()
     if result.code == 0 { return false }
-    if !isConfirmed { throw server.unconfirmed }
+    if let failure { throw failure }
     return true
   }
 

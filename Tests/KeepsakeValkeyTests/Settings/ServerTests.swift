@@ -24,9 +24,23 @@ import Testing
     }
     defer { withExtendedLifetime(fake) {} }
     let server = Server(fake.address, confirm: .replicas(1, timeout: timeout))
-    let (reply, isConfirmed) = try server.run(Script("return 1"), Script.Arguments(keys: []))
-    #expect(reply == .integer(1) && isConfirmed)
+    let (reply, failure) = try server.run(Script("return 1"), Script.Arguments(keys: []))
+    #expect(reply == .integer(1) && failure == nil)
     #expect(waits.all == [["WAIT", "1", milliseconds]])
+  }
+
+  @Test func refusedWaitForReplicasSaysWhy() throws {
+    let fake = try FakeServer { connection, _ in
+      while let words = connection.command() {
+        connection.send(words[0] == "WAIT" ? "-NOPERM no permissions\r\n" : ":1\r\n")
+      }
+    }
+    defer { withExtendedLifetime(fake) {} }
+    let server = Server(fake.address, confirm: .replicas(1))
+    let (_, failure) = try server.run(Script("return 1"), Script.Arguments(keys: []))
+    #expect(failure?.code == .outcomeUnknown)
+    #expect(failure?.reason?.contains("may not use this command") == true)
+    #expect(failure?.remedy.contains("ACL SETUSER") == true)
   }
 
   /// Other calls go on waiting while the server waits for its replicas, longer than their timeout.
@@ -60,7 +74,7 @@ import Testing
       do {
         if thread == 0 {
           let result = try server.run(Script("return 1"), Script.Arguments(keys: []))
-          results.append("confirmed: \(result.isConfirmed)")
+          results.append("confirmed: \(result.failure == nil)")
         } else {
           isWaiting.wait("there was no wait for replicas")
           let other = try server.link.perform(Command("ECHO"), timeout: .milliseconds(50))
