@@ -277,7 +277,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
         return state.isKnown
       }
       guard isKnown else { throw error }
-      report(copy.describe(error))
+      report(copy.describe(error, isShown: true))
       try follow()
     }
   }
@@ -330,7 +330,7 @@ final class SettingsTable: StorageEngines.MirroredEngine {
     }
     BackgroundWork.run(after: .seconds(1)) { [weak self] in
       guard let self, let error = state.withLock({ $0.reportOutage(number) }) else { return }
-      report(copy.describe(error))
+      report(copy.describe(error, isShown: false))
     }
   }
 

@@ -78,13 +78,14 @@ final class TableCopy: Sendable {
     }
   }
 
-  /// The report that the server does not answer, with the age of the values that are shown.
-  func describe(_ error: StorageError) -> StorageError {
+  /// The report that the server does not answer.
+  ///
+  /// - Parameter isShown: Whether the values are those of the copy, so that its time counts.
+  func describe(_ error: StorageError, isShown: Bool) -> StorageError {
     var reason = "the \(content) are the ones last known on this machine"
-    // Without its age, the copy is as good: the report is about the server.
-    if let created = try? cache.entry(key)?.created {
-      let minutes = Int(max(0, Date.now.timeIntervalSince(created)) / 60)
-      reason += ", stored \(minutes) minutes ago"
+    // Without its time, the copy is as good: the report is about the server.
+    if isShown, let created = try? cache.entry(key)?.created {
+      reason += ", stored at \(created.ISO8601Format())"
     }
     return StorageError(
       error.code, operation: "changes", path: error.path,
