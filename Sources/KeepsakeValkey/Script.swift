@@ -56,9 +56,6 @@ struct Script: Sendable {
     if case .error(let error) = replies.first, error.isOfUnknownScript {
       replies = try link.perform([command(arguments, sendsSource: true)] + others)
     }
-    guard replies.count == 1 + others.count else {
-      throw .outcomeUnknown(link.server, "a reply is missing")
-    }
     return (try link.checked(replies[0]), Array(replies.dropFirst()))
   }
 

@@ -47,9 +47,7 @@ package final class Link: Sendable {
   package func perform(
     _ command: Command, timeout: Duration? = nil
   ) throws(StorageError) -> Reply {
-    let replies = try perform([command], timeout: timeout)
-    guard let reply = replies.first else { throw .outcomeUnknown(server, "a reply is missing") }
-    return try checked(reply)
+    try checked(perform([command], timeout: timeout)[0])
   }
 
   /// Sends commands one after the other, without other commands between them, and waits for all

@@ -53,7 +53,6 @@ extension LinkState {
       default: break
       }
     case .array(let elements) where elements.first == .bytes(Array("pong".utf8)): return
-    case .array(let elements) where elements.first == .bytes(Array("unsubscribe".utf8)): return
     // Before the first subscription the answer to PING is a status.
     case .status: return
     case .error(let error):

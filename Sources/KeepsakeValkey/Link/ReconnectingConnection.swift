@@ -54,7 +54,6 @@ struct ReconnectingConnection {
     defer { failureCount += 1 }
     connection = nil
     preparationDeadline = nil
-    lastAttempt = lastAttempt ?? now
     if isAtOnce, readySince != nil, failureCount == 0 {
       nextAttempt = now
       return true
