@@ -182,6 +182,35 @@ import Testing
     #expect(try directory.load("f", type: Double.self).isNaN)
   }
 
+  private struct TwoKinds: Codable {
+    func encode(to encoder: any Encoder) throws {
+      _ = encoder.container(keyedBy: CodingKeys.self)
+      _ = encoder.unkeyedContainer()
+    }
+    enum CodingKeys: CodingKey {}
+    init() {}
+    init(from decoder: any Decoder) throws {}
+  }
+
+  private struct Chain: Codable {
+    var rest = 20_000
+    func encode(to encoder: any Encoder) throws {
+      var container = encoder.unkeyedContainer()
+      if rest > 0 { try container.encode(Chain(rest: rest - 1)) }
+    }
+    init(rest: Int = 20_000) { self.rest = rest }
+    init(from decoder: any Decoder) throws {}
+  }
+
+  /// Foundation's encoder ends the process.
+  @Test func twoKindsOfContainerAndDeepNestingKeepTheOldFile() throws {
+    try directory.save("old", as: "f")
+    expectFailure(.encodingFailed) { try directory.save(TwoKinds(), as: "f") }
+    expectFailure(.encodingFailed) { try directory.save([TwoKinds()], as: "f") }
+    expectFailure(.encodingFailed) { try directory.save(Chain(), as: "f") }
+    #expect(try home.tree().keys.sorted() == ["f"] && home.text("f") == "old")
+  }
+
   @Test func encodingFailureKeepsTheOldFile() throws {
     try directory.save("old", as: "f")
     let error = expectFailure(.encodingFailed) { try directory.save(Stubborn(), as: "f") }
