@@ -66,11 +66,13 @@ extension JSONScanner {
       return
     }
     let member = Member(name: name, position: valueStart, value: .success(value))
+    // Before the comments that follow it, so that the positions of members increase.
+    let index = members.count
     skipComments(&members)
     switch nextToken() {
-    case .comma, .closingBrace, nil: members.append(member)
+    case .comma, .closingBrace, nil: members.insert(member, at: index)
     case .quote:
-      members.append(member)
+      members.insert(member, at: index)
       note(nil, in: &members, "a comma is missing")
     default:
       note(name, in: &members)

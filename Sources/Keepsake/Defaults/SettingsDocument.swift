@@ -75,22 +75,25 @@ package struct SettingsDocument {
   }
 }
 
-/// Finds the lines of positions in a text. Fast for positions that follow each other.
+/// Finds the lines of positions in a text, each of which follows the one before.
 private struct LineCounter {
   private let text: [UInt8]
   private var line = 1
-  private var lineStart = 0
+  private var column = 1
   private var position = 0
 
   init(_ text: [UInt8]) { self.text = text }
 
   mutating func place(of target: Int) -> String {
-    if target < position { (line, lineStart, position) = (1, 0, 0) }
     while position < target {
+      let byte = text[position]
       position += 1
-      if text[position - 1] == UInt8(ascii: "\n") { (line, lineStart) = (line + 1, position) }
+      if byte == UInt8(ascii: "\n") {
+        (line, column) = (line + 1, 1)
+      } else if byte & 0xC0 != 0x80 {
+        column += 1
+      }
     }
-    let column = String(decoding: text[lineStart..<target], as: UTF8.self).unicodeScalars.count + 1
     return "line \(line), column \(column)"
   }
 }

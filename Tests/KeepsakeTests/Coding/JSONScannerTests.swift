@@ -86,6 +86,20 @@ import Testing
     }
   }
 
+  @Test func positionsOfMembersIncrease() {
+    var random = SplitMix64(seed: 12)
+    let tokens = [
+      "{", "}", "[", "]", ",", ":", "\"a\"", "\"a\":", "\"\\q", "\"", "1", "NaN", "/**/", "//",
+      "/*", "\n", "'", "é", "\u{0}",
+    ]
+    for _ in 0..<5_000 {
+      let parts = (0...random.below(12)).map { _ in tokens[random.below(tokens.count)] }
+      let document = "{" + parts.joined()
+      let positions = JSONScanner.members(ofDamaged: Array(document.utf8)).map(\.position)
+      #expect(positions == positions.sorted(), "\(document)")
+    }
+  }
+
   /// Foundation's decoder accepts a trailing comma, which is not JSON, and nothing else beyond it.
   @Test func agreesWithTheDecoderOnRandomDocuments() {
     var random = SplitMix64(seed: 11)
