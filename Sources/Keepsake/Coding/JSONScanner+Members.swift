@@ -147,7 +147,9 @@ extension JSONScanner {
 
   private func problem() -> (position: Int, reason: String) {
     guard position < bytes.count else { return (position, "the document ends too early") }
-    if isTooDeep { return (position, "nested more than \(Self.maximumDepth) levels deep") }
+    if position == tooDeepPosition {
+      return (position, "nested more than \(Self.maximumDepth) levels deep")
+    }
     let rest = bytes[position...]
     switch bytes[position] {
     case .quote: if let problem = problem(ofTextAt: position) { return problem }

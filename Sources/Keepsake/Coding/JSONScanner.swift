@@ -68,8 +68,8 @@ struct JSONScanner {
   private let maximumDepth: Int
   /// The next byte to read. After a failure, the first byte of the token that is wrong.
   var position = 0
-  /// Whether the scanner failed because containers are nested too deeply.
-  private(set) var isTooDeep = false
+  /// The container that is nested too deeply; nil if there is none so far.
+  private(set) var tooDeepPosition: Int?
 
   init(bytes: UnsafeRawBufferPointer, maximumDepth: Int) {
     self.bytes = bytes
@@ -111,7 +111,7 @@ struct JSONScanner {
         let isObject = token == .openingBrace
         let closing: UInt8 = isObject ? .closingBrace : .closingBracket
         guard depth + containers.count < maximumDepth else {
-          isTooDeep = true
+          tooDeepPosition = position
           return nil
         }
         value.bytes.append(token)

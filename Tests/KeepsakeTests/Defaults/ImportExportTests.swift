@@ -198,6 +198,28 @@ import Testing
     #expect(try store.keys() == [])
   }
 
+  @Test func saysOfEachMemberWhatIsWrongWithIt() throws {
+    let deep = String(repeating: "[", count: 512) + String(repeating: "]", count: 512)
+    let document = try SettingsDocument(Data(#"{"a": \#(deep), "b": NaN, c: 1, "d": 1}"#.utf8))
+    #expect(
+      document.problems.map { "\($0.key ?? "-") \($0.reason ?? "")" } == [
+        "a line 1, column 518: nested more than 512 levels deep",
+        "b line 1, column 1038: JSON has no NaN", "- line 1, column 1043: this is not JSON",
+      ])
+    #expect(document.values.map(\.key) == ["d"])
+  }
+
+  /// With a look back for each of them, this would take minutes.
+  @Test func findsManyWrongMembersOnOneLine() throws {
+    let wrong = String(repeating: #""é":NaN,"k":{"$data":1}/**/,"#, count: 8_000)
+    let document = try SettingsDocument(Data("\n{\(wrong)\"a\":1}".utf8))
+    #expect(document.problems.count == 24_000 && document.values.count == 1)
+    let reasons = document.problems.suffix(3).map { $0.reason ?? "" }
+    #expect(reasons[0] == "line 2, column 223978: JSON has no NaN")
+    #expect(reasons[1].hasPrefix("line 2, column 223986: the value is not"))
+    #expect(reasons[2] == "line 2, column 223997: JSON has no comments")
+  }
+
   @Test func importsTheValidValuesOfADocument() throws {
     let store = try TemporaryDirectory().store()
     var document = try SettingsDocument(
