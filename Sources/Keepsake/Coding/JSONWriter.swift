@@ -223,7 +223,7 @@ final class JSONWriter {
     if !Self.appendPrimitive(newValue, to: &bytes) {
       try append(newValue, forKey: key, restoringTo: name.lowerBound)
     }
-    endMember(name)
+    endMember(name, replacing: indexOfMember(name))
   }
 
   func encodeElement<T: Encodable>(_ newValue: T, for encoder: JSONValueEncoder) throws {
@@ -249,8 +249,9 @@ final class JSONWriter {
     return start..<bytes.count
   }
 
-  private func endMember(_ name: Range<Int>) {
-    let duplicate = indexOfMember(name)
+  /// - Parameter duplicate: The ``indexOfMember(_:)`` of the name. It takes long for a name that it
+  ///   was asked for before, so it is asked once.
+  private func endMember(_ name: Range<Int>, replacing duplicate: Int?) {
     memberStarts.append(name.lowerBound)
     endElement()
     // As in Foundation's encoder, the last value of a key counts.
@@ -333,7 +334,8 @@ final class JSONWriter {
     let nested = JSONWriter(kind, path: encoder.codingPath + [key], depth: value.depth + 1)
     guard canNest(in: .object, for: encoder) else { return nested }
     let name = appendName(key.stringValue)
-    if kind != .undecided, let member = indexOfMember(name) {
+    let duplicate = indexOfMember(name)
+    if kind != .undecided, let member = duplicate {
       let start = memberStarts[member] + name.count
       if let existing = insertions.first(where: { $0.offset == start })?.writer,
         existing.value.kind == kind
@@ -347,7 +349,7 @@ final class JSONWriter {
       }
     }
     insertions.append((name.upperBound, nested))
-    endMember(name)
+    endMember(name, replacing: duplicate)
     return nested
   }
 
@@ -370,7 +372,7 @@ final class JSONWriter {
       for (memberName, content) in members {
         let name = appendName(memberName)
         bytes += content.bytes
-        endMember(name)
+        endMember(name, replacing: indexOfMember(name))
       }
     } else if value.kind == .array, let elements = JSONScanner.elements(of: json) {
       for element in elements {

@@ -440,6 +440,19 @@ import Testing
       #expect(throws: EncodingError.self) { try nested(count) }
     }
   }
+
+  /// Comparing every two names would take about a minute.
+  @Test func writesManyNestedContainersInOneObject() throws {
+    let count = 30_000
+    let bytes = try JSONWriter.bytes(
+      of: Script { encoder in
+        var container = encoder.container(keyedBy: Name.self)
+        for number in 0..<count {
+          _ = container.nestedUnkeyedContainer(forKey: Name("\(number)"))
+        }
+      })
+    #expect(JSONScanner.members(of: bytes)?.count == count)
+  }
 }
 
 // MARK: - Values to encode
