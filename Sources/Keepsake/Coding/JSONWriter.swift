@@ -60,6 +60,10 @@ final class JSONWriter {
     JSONValueEncoder(writer: self, valueID: 0, pathLength: path.count)
   }
 
+  /// How deeply containers can be nested: two levels less than a reader accepts, because an export
+  /// puts a value into an object, and ``TaggedJSON`` may do so, too.
+  private static let maximumDepth = JSONScanner.maximumDepth - 2
+
   // MARK: The outermost value
 
   /// The JSON of a value without white space; members keep the order in which they were encoded.
@@ -96,7 +100,7 @@ final class JSONWriter {
     try rejectNotANumber(newValue)
     let outerValue = value
     // The limit counts containers, and this value may turn out to be none: `open` checks that.
-    if outerValue.depth > JSONScanner.maximumDepth { throw Self.tooDeep }
+    if outerValue.depth > Self.maximumDepth { throw Self.tooDeep }
     lastID += 1
     value = OpenValue(id: lastID, depth: outerValue.depth + 1, firstMember: memberStarts.count)
     defer {
@@ -167,7 +171,7 @@ final class JSONWriter {
       "",
       EncodingError.Context(
         codingPath: [],
-        debugDescription: "nested more than \(JSONScanner.maximumDepth) levels deep"))
+        debugDescription: "nested more than \(Self.maximumDepth) levels deep"))
   }
 
   /// Keeps an error that cannot be thrown yet.
@@ -178,7 +182,7 @@ final class JSONWriter {
   /// Makes the encoder's value an object or an array, if it is not one yet.
   func open(_ kind: Kind, for encoder: JSONValueEncoder) {
     if value.id == encoder.valueID, value.kind == .undecided {
-      if value.depth > JSONScanner.maximumDepth { deferError(Self.tooDeep) }
+      if value.depth > Self.maximumDepth { deferError(Self.tooDeep) }
       value.kind = kind
       bytes.append(kind.rawValue)
     } else if value.id != encoder.valueID || value.kind != kind {
@@ -318,7 +322,7 @@ final class JSONWriter {
   private func canNest(in kind: Kind, for encoder: JSONValueEncoder) -> Bool {
     if value.id != encoder.valueID || value.kind != kind {
       deferError(misuse(of: encoder))
-    } else if value.depth > JSONScanner.maximumDepth {
+    } else if value.depth > Self.maximumDepth {
       deferError(Self.tooDeep)
     } else {
       return true

@@ -412,16 +412,16 @@ import Testing
     #expect(ours.contains(["top", "a", "Index 0", "k"]))
   }
 
-  @Test func nestsAsDeepAsTheDecoderReads() throws {
-    for rest in [509, 510, 511] {
+  @Test func nestsTwoLevelsLessThanTheDecoderReads() throws {
+    for rest in [507, 508, 509] {
       let bytes = try JSONWriter.bytes(of: Chain(rest: rest))
       #expect(bytes.count == rest * 9 + 2)
       _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(bytes))
     }
     // A value that is not a container adds no depth.
     _ = try Codec.decoder.decode(
-      Defaults.Value.self, from: Data(try JSONWriter.bytes(of: Chain(rest: 511, end: UUID()))))
-    for rest in [512, 513, 514, 20_000] {
+      Defaults.Value.self, from: Data(try JSONWriter.bytes(of: Chain(rest: 509, end: UUID()))))
+    for rest in [510, 511, 512, 513, 20_000] {
       let error = #expect(throws: EncodingError.self) { try text(Chain(rest: rest)) }
       guard case .invalidValue(_, let context) = error else { return }
       #expect(context.codingPath.isEmpty)
@@ -435,9 +435,22 @@ import Testing
           for _ in 2..<count { list = list.nestedUnkeyedContainer() }
         })
     }
-    _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(try nested(512)))
-    for count in [513, 514, 20_000] {
+    _ = try Codec.decoder.decode(Defaults.Value.self, from: Data(try nested(510)))
+    for count in [511, 512, 513, 20_000] {
       #expect(throws: EncodingError.self) { try nested(count) }
+    }
+  }
+
+  /// An export and an engine add a level to a value that looks like a tagged one.
+  @Test func deepestValuesCanBeExportedAndGivenToEngines() throws {
+    let (store, copy) = (try TemporaryDirectory().store(), try TemporaryDirectory().store())
+    for rest in 505...513 {
+      try store.removeAll()
+      guard (try? store.set(Chain(rest: rest), forKey: "k")) != nil else { continue }
+      let value = try #require(try store.storedValue(forKey: "k"))
+      #expect(StoredValue(engineData: value.engineData) == value, "\(rest)")
+      #expect(throws: Never.self, "\(rest)") { try copy.import(store.export(as: .json)) }
+      #expect(try copy.storedValue(forKey: "k") == value, "\(rest)")
     }
   }
 
@@ -497,8 +510,8 @@ private indirect enum Shape: Codable, Equatable {
 }
 
 /// A chain of objects within each other.
-private struct Chain: Encodable {
-  enum Key: CodingKey { case rest }
+private struct Chain: Codable {
+  enum Key: String, CodingKey { case rest = "$any" }
   let rest: Int
   var end: UUID?
 
