@@ -142,6 +142,39 @@ extension StoredValue {
   }
 }
 
+extension StoredValue? {
+  /// Whether both are the same value, in whatever order the members of their objects are: that of a
+  /// dictionary differs between processes.
+  func isEquivalent(to other: StoredValue?) -> Bool {
+    if self == other { return true }
+    guard case .json(let a) = self, case .json(let b) = other, a.count == b.count else {
+      return false
+    }
+    return Self.sorted(a) == Self.sorted(b)
+  }
+
+  /// JSON with the members of all objects sorted. Calls itself for each level, so members that are
+  /// nested too deeply for a small stack keep their order.
+  private static func sorted(_ json: [UInt8], depth: Int = 1) -> [UInt8] {
+    func join(_ parts: [[UInt8]]) -> [UInt8] {
+      json.prefix(1) + parts.joined(separator: [.comma]) + json.suffix(1)
+    }
+    if depth > Defaults.Value.maximumDepth { return json }
+    if json.first == .openingBrace, let members = JSONScanner.members(of: json) {
+      let parts = members.map { name, value in
+        var part: [UInt8] = []
+        JSONString.append(name, to: &part)
+        return part + [.colon] + sorted(value.bytes, depth: depth + 1)
+      }
+      return join(parts.sorted { $0.lexicographicallyPrecedes($1) })
+    }
+    if json.first == .openingBracket, let elements = JSONScanner.elements(of: json) {
+      return join(elements.map { sorted($0.bytes, depth: depth + 1) })
+    }
+    return json
+  }
+}
+
 extension StoredValue: Equatable {
   /// Whether both values are written with the same bytes: unlike numbers, a NaN equals itself.
   @usableFromInline

@@ -2,10 +2,11 @@ extension Defaults {
   /// The values of a key as this and other processes change them.
   ///
   /// Each element is the value at the time the loop asks for it. Values that were replaced before
-  /// that are skipped, and a value that was stored again unchanged is not repeated. The sequence
-  /// starts with the call that made it: a change between that call and the first `next()` is not
-  /// missed. A removed value appears as the default. So does a value of another type, which is also
-  /// reported to ``StorageSystem/onFailure``.
+  /// that are skipped, and a value that was stored again unchanged is not repeated, except a `Set`,
+  /// which is stored as a list whose order may differ. The sequence starts with the call that made
+  /// it: a change between that call and the first `next()` is not missed. A removed value appears
+  /// as the default. So does a value of another type, which is also reported to
+  /// ``StorageSystem/onFailure``.
   ///
   /// ```swift
   /// for await size in Defaults.changes("fontSize", default: 16) {
@@ -70,7 +71,7 @@ extension Defaults {
       ) async throws(Never) -> Value? {
         while await signals.wait(isolation: actor) {
           let current = Changes.currentValue(sequence.store, sequence.key)
-          if lastValue == .some(current) { continue }
+          if let lastValue, lastValue.isEquivalent(to: current) { continue }
           lastValue = .some(current)
           guard let current else { return sequence.defaultValue }
           do throws(StorageError) {

@@ -404,7 +404,7 @@ extension Defaults {
   /// Each element is the set of keys whose values differ from those at the previous element, or,
   /// for the first element, at the call that made the sequence: keys that were added, changed or
   /// removed. Several changes may be combined into one element. A value that was changed back, or
-  /// stored again unchanged, does not count. No element is empty.
+  /// stored again unchanged, does not count, unless it is a `Set`. No element is empty.
   ///
   /// The sequence can be used from any thread and by several loops, each of which gets every
   /// change. It uses no processor time while it waits. After a change it compares the values that

@@ -87,10 +87,10 @@ final class SettingsObservation: Observable, Sendable {
     let value = (try? self.value(key)) ?? nil
     let (tracked, isReplacement) = state.withLock { state in
       let current = state.trackedValues[key]
-      if let current, current.value == value, current.addRead() { return (current, false) }
+      let isCurrent = current.map { $0.value.isEquivalent(to: value) } ?? false
+      if isCurrent, let current, current.addRead() { return (current, false) }
       if let current { state.removedValues.append(current) }
-      let isFull = current.map { $0.value == value } ?? false
-      let capacity = isFull ? current?.nextCapacity : nil
+      let capacity = isCurrent ? current?.nextCapacity : nil
       let new = TrackedValue(
         key, value, capacity: capacity ?? TrackedValue.minimumCapacity
       ) { [weak self] in self?.notifyLate($0) }
@@ -199,7 +199,7 @@ final class SettingsObservation: Observable, Sendable {
       return state.trackedValues.elements.map(\.value)
     }
     // Without the lock, because the engine may read files and report errors.
-    let changed = candidates.filter { currentValue($0.key) != $0.value }
+    let changed = candidates.filter { !$0.value.isEquivalent(to: currentValue($0.key)) }
     var needsCheck = false
     let removed = state.withLock { state in
       switch event {

@@ -25,7 +25,7 @@ struct SuiteChanges: AsyncSequence, Sendable {
     mutating func apply(_ changes: ChangedValues) -> Set<String> {
       var keys: Set<String> = []
       for (key, value) in changes.values {
-        if values.set(key, value) != value { keys.insert(key) }
+        if !values.set(key, value).isEquivalent(to: value) { keys.insert(key) }
       }
       if changes.isComplete {
         let current = Known(changes)

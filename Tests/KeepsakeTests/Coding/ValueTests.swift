@@ -173,6 +173,26 @@ import Testing
     #expect(reason(.bool(true), as: Int.self) == "the stored value is a Boolean, not Int")
   }
 
+  @Test func onlyTheOrderOfMembersDoesNotCount() {
+    func isEquivalent(_ a: String, _ b: String) -> Bool {
+      let values = [a, b].map { StoredValue(engineData: Data($0.utf8)) }
+      return values[0].isEquivalent(to: values[1]) && values[1].isEquivalent(to: values[0])
+    }
+    let deep = String(repeating: "[", count: 500)
+    let ends = String(repeating: "]", count: 500)
+    #expect(isEquivalent(#"{"a":1,"b":{"c":[],"d":{}}}"#, #"{"b":{"d":{},"c":[]},"a":1}"#))
+    #expect(isEquivalent(#"[{"a":1,"ab":"x"}]"#, #"[{"ab":"x","a":1}]"#))
+    for (a, b) in [
+      ("[1,2]", "[2,1]"), (#"{"a":1,"b":2}"#, #"{"a":2,"b":1}"#), ("1", "2"), ("null", "true"),
+      (#"{"a":[1,2]}"#, #"{"a":[2,1]}"#), (#"{"a":"x,y"}"#, #"{"a":"y,x"}"#),
+      ("[\"e\u{301}\",\"\u{E9}\"]", "[\"\u{E9}\",\"e\u{301}\"]"),
+      ("[\(UInt128.max)]", "[\(UInt128.max - 1)]"), ("[]", "{}"),
+      ("\(deep)1\(ends)", "\(deep)2\(ends)"),
+    ] { #expect(!isEquivalent(a, b), "\(a) \(b)") }
+    let none: StoredValue? = nil
+    #expect(none.isEquivalent(to: nil) && !none.isEquivalent(to: .json(Array("[]".utf8))))
+  }
+
   @Test func numbersConvertOnlyWithoutLoss() throws {
     let store = try TemporaryDirectory().store(.memory)
     func stored<T: Codable>(_ value: T) throws -> Defaults.Store {

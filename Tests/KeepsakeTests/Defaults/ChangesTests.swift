@@ -264,6 +264,13 @@ import Testing
     #expect(await changes.next(isolation: nil) == ["type"])
   }
 
+  @Test func ignoresAnotherOrderOfADictionary() async throws {
+    try Defaults.shared.import(Data(#"{"same": {"a": 1, "b": 2}, "list": [1, 2]}"#.utf8))
+    var changes = Defaults.changes().makeAsyncIterator()
+    try Defaults.shared.import(Data(#"{"same": {"b": 2, "a": 1}, "list": [2, 1]}"#.utf8))
+    #expect(await changes.next(isolation: nil) == ["list"])
+  }
+
   @Test func deliversChangesBeforeTheFirstNext() async {
     let sequence = Defaults.shared.changes()
     Defaults.set("early", forKey: "k")

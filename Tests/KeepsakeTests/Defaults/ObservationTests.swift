@@ -54,6 +54,21 @@ import Testing
     #expect(notifications.count == 1)
   }
 
+  @Test func anotherOrderOfADictionaryDoesNotNotify() throws {
+    @Default("sizes", defaultValue: [:]) var sizes: [String: Int]
+    let documents = [#"{"sizes": {"a": 1, "b": 2}}"#, #"{"sizes": {"b": 2, "a": 1}}"#]
+    try Defaults.shared.import(Data(documents[0].utf8))
+    let notifications = Notifications()
+    for document in documents {
+      notifications.track { sizes }
+      try Defaults.shared.import(Data(document.utf8))
+    }
+    notifications.track { sizes }
+    #expect(notifications.count == 0)
+    sizes = ["b": 1, "a": 2]
+    #expect(notifications.count > 0)
+  }
+
   @Test func failedWritesDoNotNotify() throws {
     @Default("size", defaultValue: 16) var size: Int
     let notifications = Notifications()
