@@ -66,12 +66,10 @@ final class CustomEngine: ValueEngine {
   func replace(
     _ old: StoredValue?, with new: StoredValue?, forKey key: String
   ) throws(StorageError) -> Bool {
+    // Even after an error, as in `set`.
+    defer { observers.signal(key) }
     func replace(_ data: Data?) throws(StorageError) -> Bool {
-      let isReplaced = try calling(key) {
-        try engine.replace(data, with: new?.engineData, forKey: key)
-      }
-      if isReplaced { observers.signal(key) }
-      return isReplaced
+      try calling(key) { try engine.replace(data, with: new?.engineData, forKey: key) }
     }
     let expected = old?.engineData
     if try replace(expected) { return true }

@@ -264,6 +264,43 @@ final class HookedEngine: StorageEngines.Engine {
 
   // MARK: Changes
 
+  @Test func anUpdateThatThrowsButWasStoredSignalsAChange() throws {
+    let engine = HookedEngine()
+    engine.hook.withLock {
+      $0 = { [table = engine.table] call in
+        if call == "replace" { table.set(Data("1".utf8), forKey: "k") }
+        throw Refused()
+      }
+    }
+    let keys = Locked<[String]>([])
+    let suite = CustomEngine(engine) { _ in }
+    let changes = suite.changes { key in
+      keys.withLock { $0.append(key) }
+      return true
+    }
+    expectFailure(.engineFailed) { _ = try suite.replace(nil, with: .int(1), forKey: "k") }
+    #expect(keys.withLock { $0 } == ["k"])
+    withExtendedLifetime(changes) {}
+  }
+
+  @Test func anotherOrderOfADictionaryIsNoChange() async throws {
+    let engine = HookedEngine()
+    let reads = Locked(0)
+    engine.hook.withLock { $0 = { if $0 == "data" { _ = reads.increment() } } }
+    try await withSuite(on: engine) { store async throws in
+      engine.table.set(Data(#"{"a":[{"c":1,"d":2}],"b":[]}"#.utf8), forKey: "k")
+      let changes = store.changes("k", default: [String: [[String: Int]]]())
+      engine.table.set(Data(#"{"b":[],"a":[{"d":2,"c":1}]}"#.utf8), forKey: "k")
+      let next = Task {
+        var iterator = changes.makeAsyncIterator()
+        return await iterator.next()
+      }
+      try await eventually("the loop has read the value") { reads.withLock { $0 } >= 2 }
+      try store.set(["a": [["c": 1]]], forKey: "k")
+      #expect(await next.value == ["a": [["c": 1]]])
+    }
+  }
+
   @Test(.timeLimit(.minutes(20))) func changesIncludeOwnWrites() async throws {
     try await withSuite(on: TableEngine()) { store async throws in
       let changes = store.changes("k", default: 0)
