@@ -222,7 +222,15 @@ enum Codec {
     // Their JSON is a string or a number, which a model may happen to decode from.
     case .data, .date: throw StorageError(mismatch: stored, with: type)
     case .json(let json): return try decode(Data(json), named: type, stored: stored)
-    default: return try decode(Data(stored.json), named: type, stored: stored)
+    default:
+      let value: T = try decode(Data(stored.json), named: type, stored: stored)
+      // `Float16` and `CGFloat` round a number that they cannot represent.
+      if let number = LosslessNumber(stored), let decoded = value as? any BinaryFloatingPoint,
+        !number.isEqual(to: decoded)
+      {
+        throw StorageError(mismatch: stored, with: type)
+      }
+      return value
     }
   }
 

@@ -48,6 +48,11 @@ enum LosslessNumber {
     return value
   }
 
+  /// Whether this is the number, or its shortest decimal as a `Float`.
+  func isEqual(to number: some BinaryFloatingPoint) -> Bool {
+    double == Double(number) || float == Float(number)
+  }
+
   /// The sign of a JSON number, its digits without leading and trailing zeros, and the power of ten
   /// of the last digit.
   private static func normalized(

@@ -6,7 +6,7 @@ extension StorageError {
   /// The stored value is not of type `type`, which the caller asked for.
   init(mismatch stored: StoredValue?, with type: any Any.Type) {
     let reason =
-      if let stored, LosslessNumber(stored) != nil, Self.isNumeric(type) {
+      if let stored, LosslessNumber(stored) != nil, type is any Numeric.Type {
         "the stored number cannot be represented exactly as \(type)"
       } else if let stored {
         "the stored value is \(stored.typeDescription), not \(type)"
@@ -16,10 +16,6 @@ extension StorageError {
     self.init(
       .wrongType, operation: "decode", reason: reason,
       remedy: "Read it as the type it was stored as, or store it again.")
-  }
-
-  private static func isNumeric(_ type: any Any.Type) -> Bool {
-    type is any FixedWidthInteger.Type || type == Double.self || type == Float.self
   }
 
   /// An encoder, or the value's own `encode(to:)`, threw `error`.

@@ -93,6 +93,12 @@ import Testing
     values += (0..<40).map { _ in Float(bitPattern: generator.next() & 0xBFFF_FFFF) }
     for value in values { try expectRoundTrip(value) { $0.bitPattern == $1.bitPattern } }
     try expectRoundTrip(Float.nan) { a, _ in a.isNaN }
+    let halves: [Float16] = [0.1, -0.0, 16, .greatestFiniteMagnitude, .leastNonzeroMagnitude]
+    for value in halves + [.infinity] {
+      try expectRoundTrip(value) { $0.bitPattern == $1.bitPattern }
+    }
+    try expectRoundTrip(Float16.nan) { a, _ in a.isNaN }
+    for value in [0.1, 1e300, -.infinity] as [CGFloat] { try expectRoundTrip(value) }
   }
 
   @Test func decimalsKeepTheirDigits() throws {
@@ -168,6 +174,7 @@ import Testing
     #expect(reason(.double(16.5), as: Int?.self) == "\(problem) Int")
     #expect(reason(.int(300), as: UInt8.self) == "\(problem) UInt8")
     #expect(reason(.double(.pi), as: Float.self) == "\(problem) Float")
+    #expect(reason(.int(2_049), as: Float16.self) == "\(problem) Float16")
     #expect(reason(.json(Array("\(UInt64.max)".utf8)), as: Double.self) == "\(problem) Double")
     #expect(reason(.double(16.5), as: String.self) == "the stored value is a number, not String")
     #expect(reason(.bool(true), as: Int.self) == "the stored value is a Boolean, not Int")
@@ -213,7 +220,8 @@ import Testing
     }
     let refused: [(any Codable, any Codable.Type)] = [
       (300, UInt8.self), (-1, UInt.self), (16.5, Int.self), (1e300, Int.self),
-      (1e300, Float.self), (Double.pi, Float.self), (Double.nan, Int.self),
+      (1e300, Float.self), (Double.pi, Float.self), (1e300, Float16.self), (0.1, Float16.self),
+      (9_007_199_254_740_993, CGFloat.self), (Double.nan, Int.self),
       (9_007_199_254_740_993, Double.self), (UInt64.max, Int.self), (UInt64.max, Double.self),
       (1, Bool.self), (true, Int.self), (true, Double.self), ("12", Int.self), (12, String.self),
       ("QUJD", Data.self), (Data("ABC".utf8), String.self), (Date(), Double.self),
