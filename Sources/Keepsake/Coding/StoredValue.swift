@@ -136,6 +136,7 @@ extension StoredValue {
       switch bytes.first {
       case UInt8(ascii: "{"): "an object"
       case UInt8(ascii: "["): "a list"
+      case UInt8(ascii: "n"): "null"
       default: "a number"
       }
     }

@@ -178,6 +178,7 @@ import Testing
     #expect(reason(.json(Array("\(UInt64.max)".utf8)), as: Double.self) == "\(problem) Double")
     #expect(reason(.double(16.5), as: String.self) == "the stored value is a number, not String")
     #expect(reason(.bool(true), as: Int.self) == "the stored value is a Boolean, not Int")
+    #expect(reason(.json(Array("null".utf8)), as: Int.self) == "the stored value is null, not Int")
   }
 
   @Test func onlyTheOrderOfMembersDoesNotCount() {
