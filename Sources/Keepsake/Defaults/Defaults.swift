@@ -196,7 +196,7 @@ extension Defaults {
   /// ```
   ///
   /// - Returns: Whether the value is stored. If not, the error is reported and the old value is
-  ///   intact.
+  ///   intact, except in the cases that `Store.set` names.
   @inlinable @discardableResult
   public static func set<T: Codable>(
     _ value: T?, forKey key: String, suite: Suite = .standard

@@ -19,7 +19,7 @@ extension Defaults.Store {
   ///
   /// JSON keeps every value exactly. A property list cannot hold infinities, NaN, a `Decimal` with
   /// more digits than a `Double`, dates before the year 1 or after 9999, texts and names that begin
-  /// with `$null`, or values nested more than 64 levels deep. It drops fractions of a second from
+  /// with `$null`, or values nested more than 63 levels deep. It drops fractions of a second from
   /// dates.
   ///
   /// - Throws: ``StorageError`` with the code `encodingFailed` if the format cannot hold a value;

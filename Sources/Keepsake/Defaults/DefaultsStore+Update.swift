@@ -7,7 +7,8 @@ extension Defaults.Store {
   /// ```
   ///
   /// - Returns: The new value.
-  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
+  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then, except in
+  ///   the cases that `set` names.
   @discardableResult
   public func update<T: Codable, E: Error>(
     _ key: String, default defaultValue: T, _ change: (inout T) throws(E) -> Void
@@ -17,7 +18,8 @@ extension Defaults.Store {
 
   /// Changes the value of a typed key atomically.
   ///
-  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then.
+  /// - Throws: What `change` throws, or a ``StorageError``; the old value is intact then, except in
+  ///   the cases that `set` names.
   @discardableResult
   public func update<T: Codable, E: Error>(
     _ key: Defaults.Key<T>, _ change: (inout T) throws(E) -> Void
@@ -27,7 +29,8 @@ extension Defaults.Store {
 
   /// Changes a value atomically, with a closure that cannot throw.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then.
+  /// - Throws: ``StorageError``; the old value is intact then, except in the cases that `set`
+  ///   names.
   @discardableResult
   public func update<T: Codable>(
     _ key: String, default defaultValue: T, _ change: (inout T) -> Void
@@ -37,7 +40,8 @@ extension Defaults.Store {
 
   /// Changes the value of a typed key atomically, with a closure that cannot throw.
   ///
-  /// - Throws: ``StorageError``; the old value is intact then.
+  /// - Throws: ``StorageError``; the old value is intact then, except in the cases that `set`
+  ///   names.
   @discardableResult
   public func update<T: Codable>(
     _ key: Defaults.Key<T>, _ change: (inout T) -> Void

@@ -309,8 +309,8 @@ extension Defaults.Store {
   /// Stores a `Codable` value; nil removes it.
   ///
   /// - Throws: ``StorageError``. The old value is intact then, unless only the last step failed,
-  ///   which notifies other processes, or the code is `outcomeUnknown`: in these cases the new
-  ///   value may be stored.
+  ///   which notifies other processes or synchronizes with the disk, or the code is
+  ///   `outcomeUnknown`: in these cases the new value may be stored.
   @inlinable
   public func set<T: Codable>(_ value: T?, forKey key: String) throws(StorageError) {
     do throws(StorageError) {

@@ -61,7 +61,7 @@ extension StorageEngines {
     /// Stores the bytes of a key, which the next read returns; nil removes them.
     ///
     /// If it throws, the key keeps its old bytes, unless the error has the code
-    /// ``StorageError/Code-swift.struct/outcomeUnknown``.
+    /// ``StorageError/Code-swift.struct/outcomeUnknown``, or only making the change durable failed.
     func set(_ data: Data?, forKey key: String) throws
 
     /// Stores the bytes of a key if its current bytes are `old`, in one atomic step; nil stands for
