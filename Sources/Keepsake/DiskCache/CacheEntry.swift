@@ -32,7 +32,7 @@ extension DiskCache {
 
   /// Counts of what a cache has done in this process.
   public struct Statistics: Hashable, Sendable {
-    /// Reads that returned a value.
+    /// Reads that returned a value, or nil as it was remembered.
     public internal(set) var hits = 0
     /// Reads that found no entry, or only an expired or damaged one.
     public internal(set) var misses = 0

@@ -254,7 +254,8 @@ extension DiskCache.Store {
   /// files.
   ///
   /// All processes keep this number up to date together, so it is usually known without reading
-  /// the directory. Entries that have expired do not count, even while their files remain.
+  /// the directory. Entries that have expired do not count, even while their files remain, unless
+  /// they are kept, as for `staleFor`.
   ///
   /// - Throws: ``StorageError`` if the cache cannot be read.
   public var totalSize: Int {

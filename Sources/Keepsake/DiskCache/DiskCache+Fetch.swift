@@ -72,7 +72,7 @@ extension DiskCache {
   ///     `produce` and it failed.
   ///   - timeout: How long other tasks wait while `produce` runs.
   ///   - cache: The cache of the entry.
-  ///   - isolation: The actor on which `produce` runs: the caller's.
+  ///   - isolation: The caller's actor. `produce` runs in its own isolation.
   ///   - produce: Makes the value if there is no entry, or only an expired one.
   /// - Throws: What ``fetch(_:expiry:staleIfFailing:timeout:cache:isolation:_:)`` throws, if there
   ///   is no such entry.

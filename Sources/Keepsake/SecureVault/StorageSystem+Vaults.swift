@@ -6,8 +6,8 @@ extension StorageSystem {
   /// ``SecureVault/defaultService`` or ``DiskCache/sizeLimit``.
   ///
   /// Without it, the executable's name is used, so a renamed program does not find its data.
-  /// Another call with the same arguments does nothing: the same app, directories and kinds of
-  /// backing, engines and key sources.
+  /// Another call with the same arguments only sets ``onFailure``: the same app, directories and
+  /// kinds of backing, engines and key sources.
   ///
   /// In a test run, and in a ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block
   /// of any program, it can be called at any time and with any arguments. It then sets the key
