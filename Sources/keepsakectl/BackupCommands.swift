@@ -33,8 +33,11 @@ enum BackupCommands {
       }
       try manifest.write(to: directory)
     } catch {
-      // Without its last file the backup could not be restored.
-      try? directory.clear()
+      // Without its last file the backup could not be restored. One by one: `clear` refuses a
+      // folder that contains a store.
+      for name in (try? directory.list(includingHidden: true)) ?? [] {
+        try? directory.delete(name)
+      }
       rmdir(path)
       throw error
     }

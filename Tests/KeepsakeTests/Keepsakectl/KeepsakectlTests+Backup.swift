@@ -131,6 +131,21 @@ extension KeepsakectlTests {
     #expect(names == ["vault"])
   }
 
+  /// Nor any that could not be restored.
+  @Test func aFailedBackupLeavesNothing() throws {
+    try fill()
+    let key = try Bytes.read(keyFile)
+    try FileSystem.unlink(keyFile)
+    try expectFailure(77, "vault.key", "backup", app, backup)
+    #expect(try FileSystem.status(backup) == nil)
+    try directory.write(key, to: "state/\(app)/vault.key")
+    chmod(keyFile, 0o600)
+    try makeVersionNewer(path("config/\(app)/team.jsonl"))
+    try directory.makeDirectory("backup")
+    try expectFailure(1, "newer version", "backup", app, backup)
+    #expect(try FileSystem.status(backup) == nil)
+  }
+
   // MARK: Whose a backup is
 
   @Test func aTargetThatOthersMayChangeIsRefused() throws {
