@@ -3,38 +3,18 @@ import Keepsake
 
 /// The values of a suite as JSON texts, with all digits of their numbers, and dates in ISO 8601.
 enum JSONValues {
-  /// All values of a suite, sorted by key.
+  /// All values of a suite, sorted by key. Reports those that cannot be read.
   static func all(of suite: Defaults.Store) throws -> [(key: String, json: String)] {
-    try members(of: suite).map { name, json in
-      (try JSONDecoder().decode(String.self, from: Data(name.utf8)), json)
+    try suite.keys().sorted().compactMap { key in
+      let json = Diagnostics.attempt { try value(of: key, in: suite) } ?? nil
+      return json.map { (key, $0) }
     }
   }
 
   /// All values of a suite as one document, in the form of the library's export.
   static func document(of suite: Defaults.Store) throws -> String {
-    let lines = try members(of: suite).map { "  \($0.name): \($0.json)" }
+    let lines = try all(of: suite).map { "  \(try name($0.key)): \($0.json)" }
     return lines.isEmpty ? "{}\n" : "{\n\(lines.joined(separator: ",\n"))\n}\n"
-  }
-
-  /// The keys and values of a suite, both as JSON.
-  private static func members(
-    of suite: Defaults.Store
-  ) throws -> [(name: String, json: String)] {
-    // The export has one setting in each line between the lines of the braces.
-    let lines = try suite.export(as: .json).split(separator: UInt8(ascii: "\n"))
-    return lines.dropFirst().dropLast().map { line in
-      let setting = line.drop { $0 == UInt8(ascii: " ") }
-      var end = setting.startIndex + 1
-      while setting[end] != UInt8(ascii: "\"") {
-        end += setting[end] == UInt8(ascii: "\\") ? 2 : 1
-      }
-      var value = setting[(end + 1)...].dropFirst(": ".utf8.count)
-      if value.last == UInt8(ascii: ",") { value.removeLast() }
-      return (
-        String(decoding: setting[...end], as: UTF8.self),
-        withReadableDate(String(decoding: value, as: UTF8.self))
-      )
-    }
   }
 
   /// Import reads the date back to the last bit.
@@ -46,17 +26,20 @@ enum JSONValues {
     return "\(start)\"\(time)\"\(end)"
   }
 
-  /// The value of a key. Keys are compared by their bytes, as in the suite.
   static func value(of key: String, in suite: Defaults.Store) throws -> String? {
-    try all(of: suite).first { $0.key.utf8.elementsEqual(key.utf8) }?.json
+    try suite.json(forKey: key).map(withReadableDate)
   }
 
   /// A document with one setting, whose value is valid JSON.
   static func document(key: String, json: String) throws -> Data {
-    var document = Data("{".utf8)
-    document.append(try JSONEncoder().encode(key))
-    document.append(contentsOf: (":" + json + "}").utf8)
-    return document
+    Data("{\(try name(key)):\(json)}".utf8)
+  }
+
+  /// A key as JSON.
+  private static func name(_ key: String) throws -> String {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = .withoutEscapingSlashes
+    return String(decoding: try encoder.encode(key), as: UTF8.self)
   }
 
   /// Whether the whole text is one JSON value.

@@ -56,7 +56,7 @@ enum SettingsCommands {
     }
     let store = try suite(arguments, mustExist: false)
     do {
-      if try arguments.hasOption("string") || isText(value, forKey: key, in: store) {
+      if arguments.hasOption("string") || isText(value, forKey: key, in: store) {
         try store.set(value, forKey: key)
         if JSONValues.isValid(value), !arguments.hasOption("string") {
           Output.note("Stored as text, as before. Delete the key first to change its type.")
@@ -79,9 +79,10 @@ enum SettingsCommands {
   /// nothing is. What begins like a list, an object or a string of JSON is meant as JSON.
   private static func isText(
     _ value: String, forKey key: String, in store: Defaults.Store
-  ) throws -> Bool {
+  ) -> Bool {
     if ["{", "[", "\""].contains(where: value.hasPrefix) { return false }
-    guard let stored = try JSONValues.value(of: key, in: store) else {
+    // A value that cannot be read is to be replaced.
+    guard let stored = try? JSONValues.value(of: key, in: store) else {
       // Digits are more likely a number with a mistake.
       let first = value.first ?? "0"
       return first != "-" && !first.isNumber && !JSONValues.isValid(value)
@@ -91,7 +92,8 @@ enum SettingsCommands {
 
   static func delete(_ arguments: Arguments) throws {
     let store = try suite(arguments)
-    guard try store.contains(arguments.words[1]) else { throw missing(arguments) }
+    // A value that cannot be read can be deleted.
+    if (try? store.contains(arguments.words[1])) == false { throw missing(arguments) }
     try store.remove(arguments.words[1])
   }
 
@@ -103,7 +105,9 @@ enum SettingsCommands {
     Output.note("Watching \(arguments.words[0]). Press Control-C to stop.")
     for await keys in changes {
       for key in keys.sorted() {
-        let json = try JSONValues.value(of: key, in: store)
+        guard let json = Diagnostics.attempt({ try JSONValues.value(of: key, in: store) }) else {
+          continue
+        }
         if arguments.hasOption("json") {
           let document = try JSONValues.document(key: key, json: json ?? "null")
           try Output.show(json: String(decoding: document, as: UTF8.self))

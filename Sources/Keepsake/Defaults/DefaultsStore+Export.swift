@@ -34,6 +34,13 @@ extension Defaults.Store {
     }
   }
 
+  /// The value of a key as in the JSON export; nil if it has none.
+  package func json(forKey key: String) throws(StorageError) -> String? {
+    try perform("export", key) { engine in
+      try engine.value(forKey: key).map { String(decoding: $0.engineData, as: UTF8.self) }
+    }
+  }
+
   /// Copies the stored bytes of each value, so no digit changes.
   private static func json(_ values: [(key: String, value: StoredValue)]) -> Data {
     var output = Array("{".utf8)

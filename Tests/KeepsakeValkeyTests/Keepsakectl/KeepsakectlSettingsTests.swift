@@ -131,6 +131,41 @@ import Testing
     #expect(!numbers.isEmpty && numbers == numbers.sorted() && numbers.allSatisfy { $0 > 0 })
   }
 
+  /// As redis-cli writes it.
+  @Test func aValueThatIsNotJSONHidesNoOther() throws {
+    let app = TestClient(server)
+    for (key, value) in [("bad", "{"), ("theme", #""dark""#), ("a/b", "1")] {
+      try app.set(key, value)
+    }
+    let problem = "key bad: the engine returned bytes that are not JSON"
+    #expect(try run("settings", "get", "app/suite", "theme").text == "\"dark\"\n")
+    #expect(try run("settings", "get", "app/suite", "bad").failed(1, problem))
+    #expect(try run("settings", "set", "app/suite", "theme", "light").status == 0)
+    for command in ["list", "export"] {
+      let run = try run("settings", command, "app/suite")
+      #expect(run.status == 1 && run.errors.contains(problem), "\(run)")
+      #expect(run.text.contains("theme") && run.text.contains("a/b"), "\(run)")
+    }
+    let watch = try inspector.run(
+      ["settings", "watch", "app/suite", "--json", "--server=" + server.url]
+    ) { process, output in
+      defer { kill(process, SIGTERM) }
+      var number = 0
+      waitUntil("no change was printed") {
+        number += 1
+        try? app.set("bad", "{\(number)")
+        try? app.set("a/b", "\(number)")
+        return output().contains(#"{"a/b":"#)
+      }
+    }
+    #expect(watch.status == 128 + SIGTERM, "\(watch)")
+    #expect(try run("settings", "set", "app/suite", "bad", "word").status == 0)
+    app.expectEventually("bad", "\"word\"")
+    try app.set("bad", "{")
+    #expect(try run("settings", "delete", "app/suite", "bad").status == 0)
+    app.expectEventually("bad", nil)
+  }
+
   // MARK: Servers that cannot be used
 
   private static let commands = [
