@@ -24,9 +24,7 @@ extension Doctor {
     for subdirectory in subdirectories.map({ String($0.dropLast()) }) {
       try Task.checkCancellation()
       progress.step()
-      var result = try await Self.readCopy(of: subdirectory, in: folder)
-      // A writer may have replaced one of an entry's two files between the copies of both.
-      if result.damaged > 0 { result = try await Self.readCopy(of: subdirectory, in: folder) }
+      let result = try await Self.readCopy(of: subdirectory, in: folder)
       report.entries += result.entries
       let path = try path(subdirectory, in: folder)
       for error in result.errors { try note(error, at: path) }
@@ -55,8 +53,9 @@ extension Doctor {
         // Creates the cache's lock files: damage is counted only where it can be removed.
         try copy.set(true, forKey: subdirectory)
         try copy.remove(subdirectory)
-        try folder.copy(subdirectory, to: "copy/" + subdirectory, in: .temporary)
-        try copyTimes(of: subdirectory, in: folder)
+        for entry in try entries(in: folder.subfolder(subdirectory)) {
+          try copyEntry(subdirectory + "/" + entry, from: folder)
+        }
         for key in try copy.keys() {
           do throws(StorageError) {
             if try copy.get(key) != nil { result.entries += 1 }
@@ -65,7 +64,7 @@ extension Doctor {
           }
         }
         result.damaged = copy.statistics.damaged
-      } catch  where error.code == .notFound && !exists(subdirectory, in: folder) {
+      } catch  where error.code == .notFound && (try? folder.exists(subdirectory)) == false {
         // The app has emptied its cache in the meantime.
       } catch {
         result.errors.append(error)
@@ -74,17 +73,40 @@ extension Doctor {
     }
   }
 
-  private static func exists(_ name: String, in folder: Folder) -> Bool {
-    (try? folder.exists(name)) ?? false
+  private static let sidecarSuffix = ".meta"
+
+  /// The names of the payloads in a subdirectory, also of those that are missing.
+  private static func entries(in subdirectory: Folder) throws(StorageError) -> Set<String> {
+    var entries: Set<String> = []
+    for name in try subdirectory.list().map({ $0.prefix { $0 != "/" } }) {
+      let isSidecar = name.hasSuffix(sidecarSuffix)
+      entries.insert(String(isSidecar ? name.dropLast(sidecarSuffix.count) : name))
+    }
+    return entries
   }
 
-  /// Copies the modification times, which show that the two files of an entry belong together.
-  private static func copyTimes(of subdirectory: String, in folder: Folder) throws(StorageError) {
-    for name in try Folder.temporary.list("copy/" + subdirectory) {
-      let original = try folder.url(subdirectory + "/" + name).path(percentEncoded: false)
-      let copy = try Folder.temporary.url("copy/\(subdirectory)/\(name)")
-      guard let status = status(of: original) else { continue }
-      utimensat(AT_FDCWD, copy.path(percentEncoded: false), [status.st_atim, status.st_mtim], 0)
+  /// Copies the files of an entry with their modification times, which show that they belong
+  /// together. Leaves out an entry that the app changes in the meantime, so that they may not.
+  private static func copyEntry(_ entry: String, from folder: Folder) throws(StorageError) {
+    let directory = try folder.url().path(percentEncoded: false)
+    let names = [entry, entry + sidecarSuffix]
+    let statuses = names.map { status(of: directory + "/" + $0) }
+    for (name, status) in zip(names, statuses) {
+      guard let status else { continue }
+      do throws(StorageError) {
+        try folder.copy(name, to: "copy/" + name, in: .temporary)
+      } catch  where error.code == .notFound {
+        continue
+      }
+      let copy = try Folder.temporary.url("copy/" + name).path(percentEncoded: false)
+      utimensat(AT_FDCWD, copy, [status.st_atim, status.st_mtim], AT_SYMLINK_NOFOLLOW)
     }
+    let isUnchanged = zip(names, statuses).allSatisfy { name, old in
+      let new = status(of: directory + "/" + name)
+      // The nanoseconds of a payload are random.
+      return old?.st_ino == new?.st_ino && old?.st_mtim.tv_nsec == new?.st_mtim.tv_nsec
+    }
+    if isUnchanged { return }
+    for name in names { try Folder.temporary.delete("copy/" + name) }
   }
 }

@@ -77,6 +77,37 @@ extension KeepsakectlTests {
     try expectFailure(64, "number of bytes", "doctor", app, "--free=much")
   }
 
+  @Test func doctorFindsNoProblemsInACacheInUse() throws {
+    let scope = stores()
+    defer { scope.close() }
+    let cache = scope.cache(.standard)
+    for number in 0..<500 { try cache.set(number, forKey: "\(number)") }
+    let isDone = Locked(false)
+    let group = DispatchGroup()
+    for isNewKey in [true, false] {
+      group.enter()
+      Thread.detachNewThread {
+        var number = 500
+        while !isDone.withLock({ $0 }) {
+          #expect(throws: Never.self) {
+            if isNewKey { try cache.remove("\(number - 100)") }
+            try cache.set(number, forKey: "\(isNewKey ? number : number % 50)")
+          }
+          number += 1
+        }
+        group.leave()
+      }
+    }
+    defer {
+      isDone.withLock { $0 = true }
+      group.wait()
+    }
+    for number in 0..<Coverage.count(sample: 3, complete: 40) {
+      let run = try run("doctor", app)
+      #expect(run.status == 0 && run.text.contains("no problems."), "\(number): \(run)")
+    }
+  }
+
   /// All files with their modes, contents and times of modification.
   func snapshot() throws -> [String: String] {
     var files: [String: String] = [:]
