@@ -8,17 +8,16 @@ extension Doctor {
   enum AllApps {
     /// The process that examines an app; 0 if there is none.
     private static let child = Atomic<pid_t>(0)
-    private static let receivedSignal = Atomic<Int32>(0)
 
     static func examine(_ arguments: Arguments) throws {
       let names = try AppList.names()
       let isJSON = arguments.hasOption("json")
       if names.isEmpty, !isJSON { Output.note("No app has stored anything here.") }
-      // Control-C and SIGTERM end the examination of the current app, which removes its copies, and
-      // with it this program.
-      for number in [SIGINT, SIGTERM] {
+      // These signals end the examination of the current app, which removes its copies, and with it
+      // this program.
+      for number in endingSignals {
         signal(number) { number in
-          AllApps.receivedSignal.store(number, ordering: .relaxed)
+          Doctor.receivedSignal.store(number, ordering: .relaxed)
           let child = AllApps.child.load(ordering: .relaxed)
           if child > 0 { kill(child, number) }
         }

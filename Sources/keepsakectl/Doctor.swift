@@ -32,18 +32,18 @@ struct Doctor: Sendable {
     if arguments.hasOption("server") { return try ServerDoctor.run(arguments) }
     if arguments.words.isEmpty { return try AllApps.examine(arguments) }
     try arguments.bootstrapApp()
-    let doctor = try Doctor(arguments.app)
+    var doctor = try Doctor(arguments.app)
     try doctor.unlock(arguments)
     let (isPrepared, preparation) = AsyncStream<Void>.makeStream()
-    let examination = Task {
+    let examination = Task { [doctor] in
       // Before the first copy, or a signal would end the program at once.
       for await _ in isPrepared {}
       return try await doctor.examined(minimumFreeSpace: minimum)
     }
-    // Control-C and SIGTERM end the program once the copies have been removed. On a queue of their
-    // own: on one processor, the examination takes the only thread of the global ones.
+    // These signals end the program once the copies have been removed. On a queue of their own: on
+    // one processor, the examination takes the only thread of the global ones.
     let signalQueue = DispatchQueue(label: "signals")
-    let signalSources = [SIGINT, SIGTERM].map { number in
+    let signalSources = endingSignals.map { number in
       signal(number, SIG_IGN)
       let source = DispatchSource.makeSignalSource(signal: number, queue: signalQueue)
       source.setEventHandler {
@@ -56,17 +56,27 @@ struct Doctor: Sendable {
     defer { for source in signalSources { source.cancel() } }
     preparation.finish()
     do {
-      let doctor = try await examination.value
-      try doctor.show(asJSON: arguments.hasOption("json"))
-      Diagnostics.status = doctor.report.findings.isEmpty ? 0 : 1
+      doctor = try await examination.value
     } catch {
       let number = receivedSignal.load(ordering: .relaxed)
       if number == 0 { throw error }
       Diagnostics.status = 128 + number
+      return
     }
+    // Nothing is left to remove, and the reader of the report may never read it.
+    for number in endingSignals { signal(number, SIG_DFL) }
+    try doctor.show(asJSON: arguments.hasOption("json"))
+    Diagnostics.status = doctor.report.findings.isEmpty ? 0 : 1
   }
 
-  private static let receivedSignal = Atomic<Int32>(0)
+  /// Control-C, SIGTERM and the end of the terminal, unless the program was started to ignore them,
+  /// as by nohup.
+  static let endingSignals = [SIGHUP, SIGINT, SIGTERM].filter { number in
+    let action = signal(number, SIG_IGN)
+    signal(number, action)
+    return unsafeBitCast(action, to: Int.self) != unsafeBitCast(SIG_IGN, to: Int.self)
+  }
+  static let receivedSignal = Atomic<Int32>(0)
 
   private init(_ app: String) throws {
     report = Report(app: app)

@@ -43,7 +43,8 @@ enum Help {
 
       exit codes: 0 success; 1 not found, or damaged; 64 wrong command line; 65 wrong
       value; 66 unreadable document; 70 unexpected error; 74 system error; 75 timeout,
-      or no server; 77 no access, or locked; 130, 143 ended by Control-C or SIGTERM.
+      or no server; 77 no access, or locked; 129, 130, 143 ended by SIGHUP, Control-C
+      or SIGTERM.
       """)
   }
 }

@@ -45,10 +45,12 @@ final class Child {
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
-    // A shell ignores SIGINT in what it runs in the background, and children inherit that.
+    // A shell ignores SIGINT in what it runs in the background, and nohup ignores SIGHUP; children
+    // inherit that.
     var defaults = sigset_t()
     sigemptyset(&defaults)
     sigaddset(&defaults, SIGINT)
+    sigaddset(&defaults, SIGHUP)
     posix_spawnattr_setsigdefault(&attributes, &defaults)
     // The threads of Dispatch block signals, and children inherit that too.
     var noSignals = sigset_t()

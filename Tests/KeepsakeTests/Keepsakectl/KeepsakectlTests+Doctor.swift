@@ -35,7 +35,7 @@ extension KeepsakectlTests {
     #expect(
       complete.text
         == "\(app): no problems. Checked 0 suites, 0 secrets, 600 cache entries.\n")
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
       var status: Int32 = 0
       // On a busy machine, it may have finished before the signal arrives.
       for _ in 0..<20 where status == 0 {
@@ -50,6 +50,29 @@ extension KeepsakectlTests {
       }
       #expect(status == 128 + signal)
       #expect(try FileManager.default.contentsOfDirectory(atPath: path("tmp")).isEmpty)
+    }
+    // As under nohup.
+    let terminal = try PseudoTerminal()
+    let child = try Child(
+      "/bin/sh", ["-c", "trap '' HUP; exec \"$0\" \"$@\"", inspector.path, "doctor", app],
+      environment: inspector.environment, terminal: terminal, isInteractive: true)
+    try terminal.expect("Reading cache standard ")
+    kill(child.identifier, SIGHUP)
+    #expect(child.exitStatus == 0)
+  }
+
+  @Test func signalsEndADoctorWhoseReportIsNotRead() throws {
+    let name = "config/\(app)/standard.jsonl.damaged-" + String(repeating: "x", count: 200)
+    try directory.makeDirectory("config/\(app)")
+    // The report is many times as long as a pipe holds.
+    for number in 0..<1_000 { try directory.write([], to: name + "\(number)") }
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+      let child = try Child(
+        inspector.path, ["doctor", app], environment: inspector.environment, startsSession: true)
+      #expect(child.line()?.hasPrefix("problem") == true)
+      kill(child.identifier, signal)
+      waitUntil("the doctor did not end") { !child.isRunning }
+      #expect(!child.isRunning && child.exitStatus == 128 + signal)
     }
   }
 
