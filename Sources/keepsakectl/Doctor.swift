@@ -94,14 +94,19 @@ struct Doctor: Sendable {
     }
   }
 
-  /// Asks for a passphrase before there are copies to remove. Problems with the vault are found
-  /// later.
-  private func unlock(_ arguments: Arguments) throws {
+  /// Asks for a passphrase before there are copies to remove. Other problems with the vault are
+  /// found later.
+  private mutating func unlock(_ arguments: Arguments) throws {
     let store = SecureVault.shared
     guard (try? store.protection) == .passphrase,
       arguments.hasOption(Prompt.option) || isatty(STDIN_FILENO) == 1
     else { return }
-    try VaultCommands.unlock(store, of: report.app, Prompt(arguments))
+    do {
+      try VaultCommands.unlock(store, of: report.app, Prompt(arguments))
+    } catch let error as StorageError where [.damaged, .unsupportedVersion].contains(error.code) {
+      // Only the right passphrase shows that.
+      try note(error)
+    }
   }
 
   private func examined(minimumFreeSpace: Int) async throws -> Doctor {

@@ -135,6 +135,18 @@ extension KeepsakectlTests {
     }
   }
 
+  /// Only the right passphrase shows that its keys are damaged.
+  @Test func doctorFindsADamagedVaultWithAPassphrase() throws {
+    try makeVault(passphrase: "correct horse")
+    var altered = try VaultHeader(Bytes.read(header), path: header)
+    altered.keySetBox[50] ^= 1
+    try Bytes.write(altered.bytes(), to: header)
+    let run = try run("doctor", "--json", "--passphrase-fd=0", input: "correct horse")
+    #expect(run.status == 1 && run.errors.isEmpty, "\(run)")
+    let findings = try #require(try run.rows().first?["findings"] as? [[String: Any]])
+    #expect(findings.map { $0["path"] as? String } == [header], "\(findings)")
+  }
+
   @Test func doctorFindsFilesThatOtherUsersCanRead() throws {
     try fill()
     chmod(header, 0o644)
