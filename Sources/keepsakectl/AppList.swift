@@ -35,13 +35,10 @@ enum AppList {
     try StorageSystem.bootstrap(app: ownName)
     var apps: [String: App] = [:]
     func countStores(beside directory: URL, _ count: (Folder, inout App) throws -> Void) {
-      let parent = Folder(directory.deletingLastPathComponent())
-      let names = Diagnostics.attempt {
-        try appNames(beside: directory.lastPathComponent, in: parent)
-      }
-      for name in names ?? [] {
+      let found = Diagnostics.attempt { try appDirectories(beside: directory) } ?? []
+      for (name, folder) in found {
         var app = apps[name] ?? App(app: name)
-        Diagnostics.attempt { try count(parent.subfolder(name), &app) }
+        Diagnostics.attempt { try count(folder, &app) }
         if app.suites + app.secrets + app.caches > 0 { apps[name] = app }
       }
     }
@@ -61,16 +58,24 @@ enum AppList {
     return apps.values.sorted { $0.app < $1.app }
   }
 
-  /// The names of the directories beside this program's own.
+  /// The directories beside this program's own.
   ///
   /// In a systemd unit, the variables give the directory of the unit's one app, which does not have
   /// this program's name.
-  private static func appNames(beside own: String, in parent: Folder) throws -> [String] {
-    own == ownName ? try directories(in: parent).map { String($0.dropLast()) } : [own]
+  private static func appDirectories(beside own: URL) throws -> [(name: String, folder: Folder)] {
+    let name = own.lastPathComponent
+    if name != ownName { return [(name, Folder(own))] }
+    return try directories(in: Folder(own.deletingLastPathComponent()))
   }
 
-  private static func directories(in folder: Folder, _ path: String = "") throws -> [String] {
-    try folder.list(path).filter { $0.hasSuffix("/") }
+  /// The directories in a folder. A link to one counts, because it may be a store's own path.
+  private static func directories(in folder: Folder) throws -> [(name: String, folder: Folder)] {
+    let directory = try folder.url().path(percentEncoded: false)
+    return try folder.list().compactMap { name in
+      guard name.hasSuffix("/") || access("\(directory)/\(name)/.", F_OK) == 0 else { return nil }
+      let name = String(name.prefix { $0 != "/" })
+      return (name, Folder(URL(filePath: "\(directory)/\(name)")))
+    }
   }
 
   /// Counts journals by their first bytes, because the app may have other files of JSON lines.
@@ -95,17 +100,17 @@ enum AppList {
 
   private static func secrets(in folder: Folder) throws -> Int {
     // The app may have a file of this name.
-    guard try directories(in: folder).contains("vault/") else { return 0 }
-    let services = try directories(in: folder, "vault").filter { $0.count == 33 }
+    guard let vault = try directories(in: folder).first(where: { $0.name == "vault" })
+    else { return 0 }
+    let services = try directories(in: vault.folder).filter { $0.name.count == 32 }
     return try services.reduce(0) { count, service in
-      count + (try folder.list("vault/" + service).count { $0.count == 32 })
+      count + (try service.folder.list().count { $0.count == 32 })
     }
   }
 
   private static func caches(in folder: Folder) throws -> Int {
-    guard try directories(in: folder).contains("caches/") else { return 0 }
-    return try directories(in: folder, "caches").count { name in
-      try folder.exists("caches/\(name)CACHEDIR.TAG")
-    }
+    guard let caches = try directories(in: folder).first(where: { $0.name == "caches" })
+    else { return 0 }
+    return try directories(in: caches.folder).count { try $0.folder.exists("CACHEDIR.TAG") }
   }
 }

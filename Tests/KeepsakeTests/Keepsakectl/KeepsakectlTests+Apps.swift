@@ -53,6 +53,25 @@ extension KeepsakectlTests {
     #expect(try unit.rows().map { $0["suites"] as? Int }.contains(2))
   }
 
+  /// As programs that manage dot-files make them.
+  @Test func listsStoresWhoseDirectoriesAreLinks() throws {
+    try fill()
+    let list = try run("list").text
+    for (number, name) in [
+      "data/\(app)/vault", "cache/\(app)/caches/Images", "cache/\(app)/caches", "config/\(app)",
+      "data/\(app)", "cache/\(app)",
+    ].enumerated() {
+      try FileSystem.rename(path(name), to: path("moved\(number)"))
+      try directory.link(name, to: path("moved\(number)"))
+      #expect(try run("list").text == list, "\(name)")
+    }
+    try directory.link("config/loop", to: path("config/loop"))
+    try directory.link("config/file", to: path("moved3/standard.jsonl"))
+    let run = try run("list")
+    #expect(run.status == 0 && run.text == list && run.errors.isEmpty, "\(run)")
+    #expect(try self.run("doctor").text.hasPrefix(app))
+  }
+
   @Test func listsOtherStoresWhenOneFails() throws {
     try fill()
     try makeVersionNewer(path("config/\(app)/team.jsonl"))
