@@ -8,7 +8,8 @@ struct Arguments {
   /// The values of the options by name, such as `--json`; empty for an option without a value.
   private(set) var options: [String: String] = [:]
 
-  init(_ arguments: some Sequence<String>) {
+  /// - Throws: A ``Failure`` if an option is repeated, whose first value would not count.
+  init(_ arguments: some Sequence<String>) throws {
     var acceptsOptions = true
     var rest = Array(arguments)[...]
     while let argument = rest.popFirst() {
@@ -22,7 +23,9 @@ struct Arguments {
           value = next
           rest.removeFirst()
         }
-        options[name] = value
+        if options.updateValue(value, forKey: name) != nil {
+          throw Failure.usage("\(name) is repeated. Write it once.")
+        }
       } else {
         words.append(argument)
       }

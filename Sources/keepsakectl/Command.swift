@@ -27,7 +27,7 @@ struct Command: Sendable {
     if words.first == Completions.command {
       return try Completions.complete(Array(words.dropFirst()))
     }
-    var arguments = Arguments(words)
+    var arguments = try Arguments(words)
     if arguments.words.isEmpty, arguments.hasOption("version") {
       return try Output.write("keepsakectl \(version)")
     }

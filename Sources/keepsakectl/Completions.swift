@@ -66,7 +66,7 @@ enum Completions {
 
   private static func candidates(for word: String, after words: [String]) throws -> [String] {
     if let last = words.last, Command.hasOptionWithValue(last) { return [] }
-    var arguments = Arguments(words)
+    var arguments = try Arguments(words)
     if arguments.words.first == "help" { arguments.removeFirst(1) }
     guard let command = Command.named(arguments.words) else {
       return word.hasPrefix("-") ? ["--help", "--version"] : names(after: arguments.words)
@@ -87,7 +87,7 @@ enum Completions {
     case _ where parameter.contains("APP"):
       guard let slash = word.firstIndex(of: "/") else { return try AppList.names() }
       guard parameter.contains("/") else { return [] }
-      let app = Arguments([String(word[..<slash])])
+      let app = try Arguments([String(word[..<slash])])
       return try stores(of: app, parameter).map { "\(app.app)/\($0)" }
     default: return []
     }

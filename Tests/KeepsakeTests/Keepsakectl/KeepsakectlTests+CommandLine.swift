@@ -22,6 +22,7 @@ extension KeepsakectlTests {
       ["cache", "list", app, "--server=valkey://host"], ["doctor", "--server=valkey://host"],
       ["doctor", app, "--server=valkey://host", "--free=1"],
       ["push", app + "/team", "--vault", "--server=valkey://host"],
+      ["settings", "import", app, "--except=NS*", "--except=Apple*"],
     ] {
       let run = try inspector.run(arguments)
       #expect(run.failed(64, "keepsakectl: "), "\(arguments): \(run)")
