@@ -160,9 +160,13 @@ enum SettingsCommands {
   }
 
   /// Whether a key is one of `patterns`, which are separated by commas and may have `*` for any
-  /// characters.
+  /// characters. The other characters that mean something to fnmatch(3) are escaped.
   private static func matches(_ key: String, _ patterns: String) -> Bool {
-    patterns.split(separator: ",").contains { fnmatch(String($0), key, 0) == 0 }
+    patterns.split(separator: ",").contains { pattern in
+      let special = #"[?\"#.unicodeScalars
+      let escaped = pattern.unicodeScalars.map { (special.contains($0) ? #"\"# : "") + "\($0)" }
+      return fnmatch(escaped.joined(), key, 0) == 0
+    }
   }
 
   /// The bytes of a file or a pipe; of standard input without a name.

@@ -91,6 +91,14 @@ extension KeepsakectlTests {
     #expect(only.status == 0)
     #expect(try run("settings", "get", other, "AppleLocale").text == "\"en_GB\"\n")
     #expect(try run("settings", "get", other, "NSLanguages").status == 1)
+    // Other characters stand for themselves.
+    let names = #"{"items[0]": 1, "items0": 2, "items?": 3, "a\\b": 4}"#
+    for pattern in ["items[0]", "items?", #"a\b"#] {
+      let suite = app + "/" + pattern
+      #expect(try run("settings", "import", suite, "--only", pattern, input: names).status == 0)
+      let lines = try run("settings", "list", suite).text.split(separator: "\n")
+      #expect(lines.count == 2 && lines.last?.hasPrefix(pattern) == true, "\(lines)")
+    }
   }
 
   @Test func refusesValuesThatCannotBeStored() throws {
