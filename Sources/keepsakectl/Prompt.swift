@@ -61,17 +61,16 @@ struct Prompt: Sendable {
   /// which may be a secret to store.
   private static func line(of descriptor: Int32) throws -> String? {
     var line: [UInt8] = []
-    var byte: UInt8 = 0
+    var byte: [UInt8] = [0]
     while true {
-      switch read(descriptor, &byte, 1) {
-      case ..<0 where errno == EINTR: continue
+      switch Input.read(descriptor, &byte) {
       case ..<0:
         throw Failure(
           message: "descriptor \(descriptor) cannot be read: \(String(cString: strerror(errno))). "
             + "Open it for reading.", status: 66)
       case 0 where line.isEmpty: return nil
-      case 1 where byte != UInt8(ascii: "\n"):
-        line.append(byte)
+      case 1 where byte[0] != UInt8(ascii: "\n"):
+        line += byte
         if line.count <= maxCount { continue }
         throw Failure(message: "the passphrase is too long. Pass a shorter one.", status: 65)
       default:

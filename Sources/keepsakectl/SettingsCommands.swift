@@ -180,7 +180,7 @@ enum SettingsCommands {
     var document = Data()
     var buffer = [UInt8](repeating: 0, count: 65_536)
     while true {
-      switch read(descriptor, &buffer, buffer.count) {
+      switch Input.read(descriptor, &buffer) {
       case ..<0: throw unreadable()
       case 0: return document
       case let count: document.append(contentsOf: buffer.prefix(count))
