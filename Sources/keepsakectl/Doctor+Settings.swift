@@ -60,6 +60,10 @@ extension Doctor {
   private static let keptFiles: [(kind: String, description: String, remedy: String)] = [
     ("damaged-", "the file is a copy of a damaged file", takeAndDelete),
     (
+      "replaced-", "the file has settings as they were before a restore replaced them",
+      takeAndDelete
+    ),
+    (
       "previous", "the file has settings as they were before another program replaced them",
       takeAndDelete
     ),

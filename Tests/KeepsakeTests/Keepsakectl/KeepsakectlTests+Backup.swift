@@ -54,7 +54,10 @@ extension KeepsakectlTests {
       let file = String(try #require(line.split(separator: " ").last).dropLast())
       #expect(FileManager.default.fileExists(atPath: file))
     }
-    try expectOneFinding("still opens with what opened it then") { try run("doctor", app) }
+    let doctor = try run("doctor", app)
+    #expect(doctor.status == 1 && doctor.text.contains("\(app): 3 problems."), "\(doctor)")
+    #expect(doctor.text.contains("still opens with what opened it then"))
+    #expect(doctor.text.components(separatedBy: "before a restore replaced them").count == 3)
   }
 
   @Test func aBackupCanBeRestoredOnAnotherMachine() throws {

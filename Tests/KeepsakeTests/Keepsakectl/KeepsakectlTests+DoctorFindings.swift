@@ -70,6 +70,9 @@ extension KeepsakectlTests {
     Damage("the copy of a damaged file", finding: "copy of a damaged file") {
       try $0.keepSettings(as: "damaged-1760000000")
     },
+    Damage("settings that a restore has replaced", finding: "before a restore replaced them") {
+      try $0.keepSettings(as: "replaced-1760000000")
+    },
     Damage("settings that were replaced", finding: "before another program replaced them") {
       try $0.keepSettings(as: "previous")
     },
