@@ -25,14 +25,26 @@ enum Completions {
 
     """
 
-  /// For bash, and for the compatible function of zsh.
+  /// For bash, and for the compatible function of zsh. bash also splits words at colons and equals
+  /// signs. The script joins them, and leaves out of the candidates what bash does not replace.
   private static let script = """
     _keepsakectl() {
-      local word
+      local word index kept rest=$COMP_LINE
+      local -a typed
+      for ((index = 0; index <= COMP_CWORD; index++)); do
+        word=${COMP_WORDS[index]} kept=
+        if [[ $index != 0 && $rest != [[:space:]]* ]]; then
+          kept=${typed[${#typed[@]}-1]}
+          unset "typed[${#typed[@]}-1]"
+        fi
+        typed+=("$kept$word")
+        rest=${rest#*"$word"}
+      done
+      [[ $word = *[^:=]* ]] || kept+=$word
       COMPREPLY=()
       while IFS= read -r word; do
-        COMPREPLY+=("$(printf %q "$word")")
-      done < <(keepsakectl \(command) "${COMP_WORDS[@]:1:$COMP_CWORD}" 2>/dev/null)
+        COMPREPLY+=("$(printf %q "${word#"$kept"}")")
+      done < <(keepsakectl \(command) "${typed[@]:1}" 2>/dev/null)
     }
     complete -o default -F _keepsakectl keepsakectl
     """

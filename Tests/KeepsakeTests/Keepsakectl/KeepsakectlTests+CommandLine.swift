@@ -60,12 +60,18 @@ extension KeepsakectlTests {
   /// Sources the script in bash, and completes command lines as the shell would.
   @Test func completesCommandsOptionsAndApps() throws {
     try fill()
-    try stores(of: "com.example.mail").defaults(.standard).set(1, forKey: "k")
+    let mail = stores(of: "com.example.mail")
+    defer { mail.close() }
+    for key in ["k", "key:a=1", "key:a=2", "key:b"] {
+      try mail.defaults(.standard).set(1, forKey: key)
+    }
     let script = """
       PATH="${0%/*}:$PATH"
       eval "$(keepsakectl completions bash)"
-      while read -r -a COMP_WORDS; do
-        [ "${COMP_WORDS[-1]}" = . ] && COMP_WORDS[-1]=""
+      while IFS= read -r COMP_LINE; do
+        COMP_LINE=${COMP_LINE%.}
+        read -r -a COMP_WORDS <<< "$(sed -E 's/[:=]+/ & /g' <<< "$COMP_LINE")"
+        [[ $COMP_LINE != *" " ]] || COMP_WORDS+=("")
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
         COMPREPLY=()
         _keepsakectl
@@ -101,6 +107,12 @@ extension KeepsakectlTests {
     #expect(try complete("settings set --string com.example.notes/team n") == ["numbers"])
     #expect(try complete("settings set com.example.notes size .").isEmpty)
     #expect(try complete("vault show com.example.notes/com.app.auth .") == ["accessToken"])
+    // bash replaces only what follows the last colon or equals sign.
+    #expect(try complete("settings get com.example.mail key:") == ["a=1", "a=2", "b"])
+    #expect(try complete("settings get com.example.mail key:a") == ["a=1", "a=2"])
+    #expect(try complete("settings get com.example.mail key:a=") == ["1", "2"])
+    #expect(try complete("doctor --passphrase-fd=3 com.example.n") == ["com.example.notes"])
+    #expect(try complete("settings get --server=valkey://a:1 app --st") == ["--string"])
     #expect(try complete("help settings g") == ["get"])
     #expect(try complete("settings get com.example.missing .").isEmpty)
     #expect(child.finish() == "" && child.exitStatus == 0)
