@@ -66,8 +66,9 @@ extension Command {
       name: "vault show", parameters: "APP[/SERVICE] KEY", summary: "print one secret",
       options: ["reveal", "remember", "passphrase-fd=N", "server=URL"],
       details: """
-        Prints the secret only if standard output is a terminal. --reveal prints it
-        in any case, byte by byte and without a newline.
+        Prints the secret only if standard output is a terminal, and escapes control
+        characters. --reveal also prints it into a file or a pipe, byte by byte and
+        without a newline.
         """,
       example: "vault show com.example.notes/com.app.auth accessToken", body: VaultCommands.show),
     Command(
