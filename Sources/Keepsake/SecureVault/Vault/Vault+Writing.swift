@@ -39,12 +39,14 @@ extension Vault {
           // A writer that keeps losing to rotations takes the lock before it starts.
           outcome = try writeUnderLock(secret, presenceKey, at: path, session)
         }
+        // Removes what was damaged and is replaced by now.
+        if case .stored = outcome { _ = try session.makeWay(for: secret, at: path) }
       }
       // The session is released by now: `lock()` waits for that, and asking the user may take long.
       switch outcome {
       case .stored: return true
-      case .exists: return false
-      case .overtaken: continue
+      case .exists where !secret.replaces: return false
+      case .exists, .overtaken: continue
       case .presenceKeyNeeded(let header):
         presenceKey = try presenceKeyForWriting(
           header, reason: "Store the secret \(secret.key)")

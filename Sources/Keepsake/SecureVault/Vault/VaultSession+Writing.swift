@@ -27,22 +27,30 @@ extension VaultSession {
     var isPresenceRequired = secret.access == .userPresence
     // Opens the old names and seals the new ones: setting it up takes longer than both.
     var cipher: XAES?
-    let replaced = try storage.openEntry(path, for: .reading)
-    if let replaced, var old = try openToReplace(replaced, at: path), let oldNames = old.names {
+    var oldPath = path
+    var replaced = try storage.openEntry(path, for: .reading)
+    // A damaged one is still at an older path.
+    for older in try olderPaths(service: secret.service, key: secret.key) where replaced == nil {
+      oldPath = older
+      replaced = try storage.openEntry(older, for: .reading)
+    }
+    if let replaced, var old = try openToReplace(replaced, at: oldPath), let oldNames = old.names {
       names.created = oldNames.created
       if secret.access == nil { isPresenceRequired = old.header.isPresenceRequired }
       cipher = old.cipher.take()
     } else if let replaced, secret.access == nil, header.presenceSlot != nil {
       // Its names are damaged. It keeps the protection that its header asks for.
       do throws(StorageError) {
-        isPresenceRequired = try replaced.header(at: path).isPresenceRequired
+        isPresenceRequired = try replaced.header(at: oldPath).isPresenceRequired
       } catch  where error.code == .damaged {}
     }
     var condition = secret.replaces ? EntryCondition.none : .isAbsent
     // If the access was taken from the old entry, another process may replace that entry in the
     // meantime, provided that this header has a key for presence.
     if secret.access == nil, header.presenceSlot != nil {
-      condition = .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired)
+      condition =
+        oldPath === path
+        ? .hasAccess(of: replaced, isPresenceRequired: isPresenceRequired) : .isAbsent
     }
     guard isPresenceRequired else {
       let entry = try sealEntry(
@@ -147,8 +155,8 @@ extension VaultSession {
           if try storage.isStillStored() { throw error }
           return .overtaken
         }
-        if !secret.replaces { return .exists }
-        fallthrough
+        // A set keeps it until the new one is stored.
+        return secret.replaces ? nil : .exists
       case .outdated:
         if try storage.removeEntry(at: [older]) == nil { return .overtaken }
       }

@@ -335,6 +335,29 @@ import Testing
     }
   }
 
+  /// In its names or in its value.
+  @Test(arguments: [true, false])
+  func aDamagedSecretIsKeptUntilTheNewOneIsStored(hasNames: Bool) throws {
+    try makeSecrets()
+    let path = try directory.secretPath("pin")
+    var bytes = try Bytes.read(path)
+    bytes[hasNames ? bytes.count - 1 : 30] ^= 1
+    try Bytes.write(bytes, to: path)
+    try store().protect(with: .keyFile)
+    let full = FaultPlan(decide: { $0.call == .fdatasync ? .fail(ENOSPC) : .proceed })
+    FaultPlan.$current.withValue(full) {
+      expectFailure(.diskFull) { try store().set("new", forKey: "pin") }
+    }
+    let cancelling = directory.secrets(authenticate: { _ in nil })
+    expectFailure(.locked) { try cancelling.set("new", forKey: "pin") }
+    #expect(try Bytes.read(path) == bytes)
+    try store().set("new", forKey: "pin")
+    #expect(try store().entry("pin")?.access == .userPresence && store().get("pin") == "new")
+    #expect(try FileSystem.status(path) == nil)
+    try store().rotateKeys()
+    #expect(try nameKeyCount() == 1 && store().get("pin") == "new")
+  }
+
   /// A directory with a file of the user keeps its name, and the next call removes it.
   @Test func aForeignFileKeepsADirectory() throws {
     try makeSecrets()
