@@ -163,8 +163,7 @@ import Testing
         try session.sealEntry(
           names, PaddedValue.boxKind, box, at: path, isPresenceRequired: true, reusing: &cipher)
       }
-      defer { entry.deallocate() }
-      _ = try FileSystem.replace(path.path, with: Array(entry), mode: 0o600, durable: false)
+      _ = try FileSystem.replace(path.path, with: Array(entry.bytes), mode: 0o600, durable: false)
       expectFailure(.damaged) { _ = try store.get("pin") }
     }
   }

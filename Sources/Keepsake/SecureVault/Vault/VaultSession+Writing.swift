@@ -55,9 +55,8 @@ extension VaultSession {
     guard isPresenceRequired else {
       let entry = try sealEntry(
         names, secret.kind.rawValue, secret.value, at: path, reusing: &cipher)
-      defer { entry.deallocate() }
       return try storage.store(
-        UnsafeRawBufferPointer(entry), at: path, if: condition, isLockHeld: isLockHeld,
+        UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
         renewing: nil)
     }
     // A value that requires presence is sealed twice, so that reading it takes both keys.
@@ -68,11 +67,10 @@ extension VaultSession {
     let entry = try sealEntry(
       names, PaddedValue.boxKind, UnsafeRawBufferPointer(box.bytes), at: path,
       isPresenceRequired: true, reusing: &cipher)
-    defer { entry.deallocate() }
     let renewedHeader = try ring.makeHeader(
       vaultID: header.vaultID, slots: header.allSlots, context: storage.context)
     return try storage.store(
-      UnsafeRawBufferPointer(entry), at: path, if: condition, isLockHeld: isLockHeld,
+      UnsafeRawBufferPointer(entry.bytes), at: path, if: condition, isLockHeld: isLockHeld,
       renewing: renewedHeader)
   }
 
@@ -182,9 +180,8 @@ extension VaultSession {
       let sealed = try sealEntry(
         names, entry.kind, entry.bytes, at: primaryPath,
         isPresenceRequired: entry.header.isPresenceRequired, reusing: &cipher)
-      defer { sealed.deallocate() }
       let replaced: Void? = try storage.replace(
-        old, at: path, by: UnsafeRawBufferPointer(sealed), movingTo: primaryPath)
+        old, at: path, by: UnsafeRawBufferPointer(sealed.bytes), movingTo: primaryPath)
       return replaced == nil ? .overtaken : .done
     } catch  where error.code == .damaged {
       return .damaged(error)
@@ -206,26 +203,19 @@ extension VaultSession {
   /// longer than a copy.
   ///
   /// - Parameter knownCipher: A cipher under the primary key, which this releases.
-  /// - Returns: The bytes to store. The caller deallocates them.
+  /// - Returns: The bytes to store.
   func sealEntry(
     _ names: EntryNames, _ kind: UInt8, _ value: UnsafeRawBufferPointer, at path: EntryPath,
     isPresenceRequired: Bool = false, reusing knownCipher: inout XAES?
-  ) throws(StorageError) -> UnsafeMutableRawBufferPointer {
+  ) throws(StorageError) -> SecretBytes {
     let header = EntryHeader(
       isPresenceRequired: isPresenceRequired, keyID: ring.primaryID,
       namesLength: names.length + XAES.overhead,
       valueLength: PaddedValue.paddedLength(value.count) + XAES.overhead)
-    let entry = UnsafeMutableRawBufferPointer.allocate(byteCount: header.fileLength, alignment: 8)
-    var isSealed = false
-    defer {
-      if !isSealed {
-        OpenSSL.wipe(entry)
-        entry.deallocate()
-      }
-    }
-    let start = entry[part: ..<(EntryHeader.size + header.namesLength)]
+    var entry = try SecretBytes(count: header.fileLength)
+    let start = entry.bytes[part: ..<(EntryHeader.size + header.namesLength)]
     let (namesBox, valueBox) = (
-      start[part: EntryHeader.size...], entry[part: start.count...]
+      start[part: EntryHeader.size...], entry.bytes[part: start.count...]
     )
     // Both nonces at once: a call takes as long as sealing a small box. The names, which are
     // longer, take the place of the second one.
@@ -249,7 +239,7 @@ extension VaultSession {
       data = path.writeAssociatedData(of: .value, bytes, vaultID: vaultID, to: memory)
       try cipher.seal(valueBox, authenticating: data, inserting: part, at: position)
     }
-    isSealed = true
+    entry.isWiped = false
     return entry
   }
 

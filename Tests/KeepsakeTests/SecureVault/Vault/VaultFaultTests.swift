@@ -103,4 +103,18 @@ import Testing
     #expect(try directory.temporaries() == [fresh[1]])
     #expect(try directory.secrets().get("k") == "new")
   }
+
+  @Test(.multiprocess) func aSecretThatDoesNotFitIntoMemoryIsAnError() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let store = directory.secrets()
+      let large = Data(count: 64 << 20)
+      try store.set(large, forKey: "k")
+      try withoutNewThreads {
+        expectFailure(.system(ENOMEM)) { try store.set(large, forKey: "k") }
+        expectFailure(.system(ENOMEM)) { try store.rotateKeys() }
+      }
+      #expect(try store.getData("k") == large)
+    }
+  }
 }
