@@ -225,6 +225,14 @@ import Testing
     #expect(try directory.secrets(keySources: [source(255)]).get("k") == "v")
   }
 
+  @Test func aVaultCanBeCreatedAfterLock() throws {
+    let store = directory.secrets()
+    try store.lock()
+    expectFailure(.notFound) { try store.unlock(passphrase: "p") }
+    try store.protect(with: Self.passphrase("p"))
+    #expect(try store.protection == .passphrase && !store.isLocked)
+  }
+
   @Test func protectSucceedsWhenLockedInTheMeantime() throws {
     let failures = Failures()
     let store = directory.secrets(failures: failures)

@@ -156,13 +156,11 @@ extension Vault {
   ) throws(StorageError) {
     let lockCount = state.withLock { $0.lockCount }
     guard let (header, storage) = try headerIfVaultExists() else {
-      guard passphrase == nil else {
-        throw StorageError(
-          .notFound, operation: "unlock", path: storage.path, reason: "there is no vault yet",
-          remedy: "Call SecureVault.protect(with:) to create one.")
-      }
       state.withLock { if $0.lockCount == lockCount { $0.isLocked = false } }
-      return
+      if passphrase == nil { return }
+      throw StorageError(
+        .notFound, operation: "unlock", path: storage.path, reason: "there is no vault yet",
+        remedy: "Call SecureVault.protect(with:) to create one.")
     }
     try requireSameVault(header)
     guard let passphrase else {
