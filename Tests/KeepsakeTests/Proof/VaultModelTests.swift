@@ -213,10 +213,16 @@ struct VaultModel: StoreModel {
   }
 
   private func unlock(_ user: StoreUser) -> [ModelOutcome<Self>] {
-    if case .passphrase = vault.protection { return [ModelOutcome("error: locked", self)] }
     var next = self
-    next.locked.remove(user)
-    return [ModelOutcome("done", next)]
+    guard case .passphrase = vault.protection else {
+      next.locked.remove(user)
+      return [ModelOutcome("done", next)]
+    }
+    let isClosed = locked.contains(user) || access(user) == .closed
+    let done = ModelOutcome("done", self)
+    next.access[user] = .closed
+    let refusal = ModelOutcome("error: locked", next)
+    return isClosed ? [refusal] : isSure(user) ? [done] : [done, refusal]
   }
 
   private func unlock(_ user: StoreUser, with number: Int) -> [ModelOutcome<Self>] {

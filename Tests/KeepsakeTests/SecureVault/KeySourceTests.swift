@@ -254,6 +254,19 @@ import Testing
     #expect(try store.get("k") == "v")
   }
 
+  @Test func unlockLeavesAnOpenVaultOpen() throws {
+    let other = directory.secrets()
+    try other.protect(with: Self.passphrase("p"))
+    let store = directory.secrets(keySources: [])
+    try store.unlock(passphrase: "p")
+    try store.unlock()
+    try other.rotateKeys()
+    try store.unlock()
+    try store.set("v", forKey: "k")
+    try other.protect(with: Self.passphrase("q"))
+    expectFailure(.locked) { try store.unlock() }
+  }
+
   /// Another vault takes its place while a slow source returns the first one's key, and is opened.
   @Test func aVaultThatWasReplacedDuringUnlockDoesNotReplaceTheOpenOne() throws {
     let directory = directory

@@ -164,6 +164,11 @@ extension Vault {
     }
     try requireSameVault(header)
     guard let passphrase else {
+      // If it is open, it needs no key source, which may be gone by now.
+      if let session = try? existingSession(), try !session.isCurrent() {
+        try reloadHeader(of: session)
+      }
+      if (try? existingSession()) != nil { return }
       _ = try makeCurrent(
         try open(header, storage), ifNotLockedSince: lockCount, isUnlocking: true)
       return
