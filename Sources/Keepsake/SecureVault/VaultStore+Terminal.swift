@@ -28,25 +28,17 @@ extension SecureVault.Store {
     reason: String = "Unlock the secrets", rememberFor period: Duration? = nil
   ) throws(StorageError) -> Bool {
     try perform("unlockAtTerminal") { () throws(StorageError) in
-      guard try vault.protection() == .passphrase else {
-        try unlockWithKeySource(orAskingBecauseOf: reason, period)
+      do throws(StorageError) {
+        try vault.unlock(passphrase: nil)
         return true
+      } catch {
+        if try vault.protection() == .passphrase {
+          return try ask(reason, "Passphrase: ", "The passphrase is wrong.", period)
+        }
+        guard try vault.unlockMethods().contains(where: \.isRecovery) else { throw error }
+        return try ask(
+          reason, "Recovery code or passphrase: ", "That is wrong.", period, because: error)
       }
-      guard try vault.isLocked() else { return true }
-      return try ask(reason, "Passphrase: ", "The passphrase is wrong.", period)
-    }
-  }
-
-  /// Opens a vault that no passphrase protects. If its key is missing, asks for what was added for
-  /// recovery.
-  private func unlockWithKeySource(
-    orAskingBecauseOf reason: String, _ period: Duration?
-  ) throws(StorageError) {
-    do throws(StorageError) {
-      try vault.openWithKeySource()
-    } catch {
-      guard try vault.unlockMethods().contains(where: \.isRecovery) else { throw error }
-      _ = try ask(reason, "Recovery code or passphrase: ", "That is wrong.", period, because: error)
     }
   }
 

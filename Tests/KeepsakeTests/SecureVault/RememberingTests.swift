@@ -56,6 +56,14 @@ struct RememberingTests {
     #expect(try make().isLocked)
   }
 
+  /// Another program locks it, or the remembered key expires.
+  @Test func aVaultThatIsUnlockedAtTheTerminalStaysOpen() throws {
+    let (other, store) = (try makeRemembered().0, make())
+    #expect(try store.unlockAtTerminal())
+    try other.lock()
+    #expect(try store.get("k") == "v")
+  }
+
   /// The remembered key takes the place of a key source that fails.
   @Test func aKeySourceThatFailsDoesNotHideTheRememberedKey() throws {
     try directory.secrets(keySources: [source]).protect(with: .keyFile)

@@ -223,15 +223,6 @@ extension Vault {
     throw failure
   }
 
-  /// Opens the vault with its key source unless it is open, also after `lock()`.
-  func openWithKeySource() throws(StorageError) {
-    if state.withLock({ $0.isLocked }) {
-      try unlock(passphrase: nil)
-    } else {
-      _ = try session()
-    }
-  }
-
   /// Whether `unlock` must open the vault. The key sources are not tried, so their keys may be
   /// missing although this is false.
   func isLocked() throws(StorageError) -> Bool {
