@@ -181,6 +181,10 @@ final class VaultDirectory: VaultStorage {
   // MARK: Erasing
 
   func erase(reporting report: (StorageError) -> Void) throws(StorageError) -> Bool {
+    let isPresent = try FileSystem.status(paths.directory) != nil
+    // A restore has the lock while it replaces the vault.
+    let lock = isPresent ? try lockExclusively().lock : nil
+    defer { lock?.unlock() }
     let copies = try replacedVaults(reporting: report) + abandonedCopies()
     var failure: StorageError?
     for path in copies {
@@ -190,12 +194,7 @@ final class VaultDirectory: VaultStorage {
         failure = failure ?? error
       }
     }
-    let isPresent = try FileSystem.status(paths.directory) != nil
-    if isPresent {
-      let lock = try lockExclusively().lock
-      defer { lock.unlock() }
-      try eraseFiles(hasReaders: true, reporting: report)
-    }
+    if isPresent { try eraseFiles(hasReaders: true, reporting: report) }
     if let failure {
       throw StorageError(
         failure.code, operation: "eraseVault", path: failure.path,

@@ -226,6 +226,17 @@ import Testing
     #expect(try store.get("k") == "w")
   }
 
+  @Test func erasingRemovesTheVaultThatARestoreReplacesMeanwhile() throws {
+    let stage = try Stage(Self.makeApp(), Self.makeBackup())
+    try interruptBeforeLocking {
+      _ = try stage.restore()
+    } in: {
+      try stage.directory.secrets().eraseVault()
+    }
+    #expect(try stage.directory.names() == ["state", "vault"])
+    #expect(try stage.secrets() == [:])
+  }
+
   /// Neither erasing nor the removal of the oldest vault removes a file that the library has not
   /// made.
   @Test(arguments: [true, false]) func otherFilesInAReplacedVaultStay(isErased: Bool) throws {
