@@ -39,7 +39,10 @@ extension VaultDirectory {
         do {
           let lock = isLockHeld ? nil : try lockEntry(path, wait)
           defer { lock?.unlock() }
-          guard try isCurrent() else { return .overtaken }
+          guard try isCurrent(), try isInPlace(directory) else {
+            directories.withLock { $0 = KnownDirectories() }
+            return .overtaken
+          }
           switch condition {
           case .isAbsent: if try isPresent(path) { return .exists }
           case .hasAccess(_, let isPresenceRequired) where !isLockHeld:
@@ -120,13 +123,21 @@ extension VaultDirectory {
   /// Another process may replace the vault. Callers that write through this handle therefore check
   /// the header under the lock.
   private func directory() throws(StorageError) -> DirectoryHandle? {
-    if let known = directories.withLock({ $0.vault }), known.isOpen { return known }
+    if let known = directories.withLock({ $0.vault }), known.isOpen, try isInPlace(known) {
+      return known
+    }
     let opened = try DirectoryHandle(paths.directory)
     _ = try opened.keep()
     let status = try FileSystem.status(VaultMarker.fileName, in: opened, withTimes: true)
     guard let status, headerFile?.isSame(as: status) == true else { return nil }
-    directories.withLock { $0.vault = opened }
+    directories.withLock { $0 = KnownDirectories(vault: opened) }
     return opened
+  }
+
+  /// Whether the vault's directory is at its path. A copy with hard links has the same header.
+  private func isInPlace(_ directory: DirectoryHandle) throws(StorageError) -> Bool {
+    let known = try directory.status()
+    return try FileSystem.status(paths.directory).map(known.isSameFile) ?? false
   }
 
   /// Creates a service's directory if it is missing, and makes its name survive a power cut.

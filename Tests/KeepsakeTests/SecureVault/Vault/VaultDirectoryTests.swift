@@ -56,6 +56,31 @@ import Testing
     try expect("2", "\(call)")
   }
 
+  /// Its header is the same file. It takes the vault's place before the set or during it.
+  @Test(arguments: [nil, SystemCall.write, .fdatasync, .lock])
+  func aSetGoesToAVaultOfHardLinks(call: SystemCall?) throws {
+    try FileManager.default.linkItem(at: directory.file("vault"), to: directory.file("copy"))
+    // The links have changed the times of the header.
+    try store.set("0", forKey: "k")
+    let old = try directory.contents().filter { $0.key.hasPrefix("vault/") }
+    let directory = directory
+    @Sendable func replace() throws {
+      try FileSystem.rename(directory.file("vault").path, to: directory.file("old").path)
+      try FileSystem.rename(directory.file("copy").path, to: directory.file("vault").path)
+    }
+    if let call {
+      try interrupt(before: call, replace) { try store.set("2", forKey: "k") }
+    } else {
+      try replace()
+      try store.set("2", forKey: "k")
+    }
+    try expect("2", "set")
+    try store.rotateKeys()
+    try expect("2", "rotate")
+    let kept = try directory.contents().filter { $0.key.hasPrefix("old/") }
+    #expect(Set(kept.values) == Set(old.values))
+  }
+
   @Test func aServiceWhoseDirectoryWasMovedGetsANewOne() throws {
     let path = try directory.openVault().entryPath(service: "standard", key: "k")
     let name = "vault/" + path.directoryName
