@@ -103,6 +103,19 @@ import Testing
     #expect(try two.get("pin2") == "2" && two.get("pin3") == "3")
   }
 
+  /// Another program puts the earlier header back before the one with the key is durable.
+  @Test func aHeaderThatIsPutBackGetsTheKeyAgain() throws {
+    try store.set("v", forKey: "k")
+    let (header, copy) = (directory.headerPath, directory.path + "/header")
+    #expect(try FileSystem.link(header, to: copy) == true)
+    try interrupt(before: .fsync, at: "/vault") {
+      try FileSystem.rename(copy, to: header)
+    } in: {
+      try store.set("1234", forKey: "pin", access: .userPresence)
+    }
+    #expect(try directory.secrets(authenticate: user.answer).get("pin") == "1234")
+  }
+
   /// The first process does not have the keys that the other secrets are under now.
   @Test func asksForANewPassphraseAfterAnotherProcessHasReplacedTheKeys() throws {
     try store.set("v", forKey: "k")

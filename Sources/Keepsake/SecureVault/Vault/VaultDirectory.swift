@@ -122,11 +122,7 @@ final class VaultDirectory: VaultStorage {
     }
     let bytes = try file.read(from: 0, count: status.size)
     let header = try VaultHeader(bytes, path: paths.header)
-    return (header, with(HeaderFile(file, status)))
-  }
-
-  private func with(_ file: HeaderFile) -> VaultDirectory {
-    VaultDirectory(paths, timeout: timeout, file)
+    return (header, VaultDirectory(paths, timeout: timeout, HeaderFile(file, status)))
   }
 
   func isCurrent() throws(StorageError) -> Bool {
@@ -144,11 +140,15 @@ final class VaultDirectory: VaultStorage {
     guard try isCurrent() else { return nil }
     if headerFile == nil { try requireNoEntries() }
     guard let header = try makeHeader() else { return nil }
-    return (header, try write(header, mode: mode))
+    return try write(header, mode: mode).map { (header, $0) }
   }
 
   /// Writes the header's file. The caller holds the exclusive lock.
-  private func write(_ header: VaultHeader, mode: UInt32) throws(StorageError) -> VaultDirectory {
+  ///
+  /// - Returns: nil if another program has put another file there.
+  private func write(
+    _ header: VaultHeader, mode: UInt32
+  ) throws(StorageError) -> (any VaultStorage)? {
     let path = paths.header
     let bytes = try header.bytesToStore(path: path)
     try FileSystem.removeStaleTemporaryFiles(for: path)
@@ -158,12 +158,10 @@ final class VaultDirectory: VaultStorage {
       try FileSystem.write(
         bytes, to: path, mode: newMode, durable: true, replacing: headerFile != nil)
     }
-    guard isInPlace, let file = try File.openIfPresent(path) else {
-      throw StorageError(
-        .damaged, operation: "open", path: path,
-        reason: "another program created or removed this file", remedy: "Try again.")
+    guard isInPlace, let (header, storage) = try readHeader(), try header.bytes() == bytes else {
+      return nil
     }
-    return with(HeaderFile(file, try file.status(withTimes: true)))
+    return storage
   }
 
   /// Keeps all other threads and processes from writing to the vault.
