@@ -255,8 +255,10 @@ extension PowerCutWorkload {
       // The next restore removes what an interrupted one has copied.
       let vault = stage.directory.path + "/vault"
       try FileSystem.removeStaleTemporaryFiles(for: vault, olderThan: nil)
-      // A backup that was interrupted stays as it is.
-      let left = try stage.directory.temporaries().filter { !$0.hasPrefix("backup/") }
+      // A backup that was interrupted stays as it is, and so does a replaced vault until the next
+      // call that erases the vault.
+      let left = try stage.directory.temporaries()
+        .filter { !$0.hasPrefix("backup/") && !$0.hasPrefix("vault.replaced-") }
       return problems + left.map { "left behind: \($0)" } + stage.failures.all.map(\.description)
     })
 

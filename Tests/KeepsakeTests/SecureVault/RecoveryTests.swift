@@ -393,6 +393,21 @@ import Testing
     #expect(try directory.status("vault/vault.hdr") == nil)
   }
 
+  @Test func theNextCallOverwritesTheHeaderThatAKilledOneLeft() throws {
+    for number in 0... {
+      try directory.secrets().set("v", forKey: "k")
+      let file = try File(directory.headerPath, .read)
+      let size = try file.status().size
+      let isKilled = killing(beforeCall: number) { try? directory.secrets().eraseVault() }
+      try directory.secrets().eraseVault()
+      let rest = try file.read(from: 0, count: size)
+      #expect(rest == [UInt8](repeating: 0, count: size), "killed before call \(number)")
+      #expect(try directory.temporaries() == [])
+      if !isKilled { break }
+      try #require(number < 200)
+    }
+  }
+
   @Test func eraseRemovesEntriesOnly() throws {
     try directory.secrets().set("v", forKey: "k")
     let failures = Failures()

@@ -192,7 +192,7 @@ final class VaultDirectory: VaultStorage {
         failure = failure ?? error
       }
     }
-    if isPresent { try eraseFiles(hasReaders: true, reporting: report) }
+    if isPresent { try eraseFiles(reporting: report) }
     if let failure {
       throw StorageError(
         failure.code, operation: "eraseVault", path: failure.path,
@@ -255,23 +255,20 @@ final class VaultDirectory: VaultStorage {
     at path: String, reporting report: (StorageError) -> Void = { _ in }
   ) throws(StorageError) {
     let copy = VaultDirectory(paths.ofCopy(at: path), timeout: timeout)
-    try copy.eraseFiles(hasReaders: false, reporting: report)
+    try copy.eraseFiles(reporting: report)
     try FileSystem.unlink(copy.paths.lock)
     let directory = ConfinedPath(base: FileSystem.parent(of: path))
       .appending(FileSystem.name(of: path))
     if try !directory.removeEmptyDirectory() { report(Self.otherFiles(in: path)) }
   }
 
-  private func eraseFiles(
-    hasReaders: Bool, reporting report: (StorageError) -> Void
-  ) throws(StorageError) {
+  private func eraseFiles(reporting report: (StorageError) -> Void) throws(StorageError) {
     try unlinkEntries(in: entryDirectories())
     for failure in try removeEmptyDirectories() { report(failure.inContext(of: "eraseVault")) }
-    try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: nil)
     // Make the removal of the entries durable before removing the header: an entry that reappeared
     // after a power cut could never be opened.
     try FileSystem.synchronizeDirectory(paths.directory)
-    try eraseHeader(hasReaders: hasReaders, reporting: report)
+    try eraseHeader(reporting: report)
     try FileSystem.synchronizeDirectory(paths.directory)
   }
 
@@ -279,31 +276,28 @@ final class VaultDirectory: VaultStorage {
   /// in place.
   ///
   /// A header that has another hard link is only removed: the link may be a backup.
-  private func eraseHeader(
-    hasReaders: Bool, reporting report: (StorageError) -> Void
-  ) throws(StorageError) {
-    guard let status = try FileSystem.status(paths.header, followsLinks: false) else { return }
-    guard status.isRegularFile, status.linkCount == 1 else {
-      return try FileSystem.unlink(paths.header)
+  private func eraseHeader(reporting report: (StorageError) -> Void) throws(StorageError) {
+    // Readers find the whole header or none.
+    let doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
+    // The first one is there if an earlier call was killed.
+    for path in [doomed, paths.header]
+    where try FileSystem.status(path, followsLinks: false)?.isRegularFile == true {
+      try FileSystem.rename(path, to: doomed)
+      do throws(StorageError) {
+        // After a power cut, too.
+        try FileSystem.synchronizeDirectory(paths.directory)
+        let file = try File(doomed, .readWriteNoFollow)
+        let status = try file.status()
+        guard status.linkCount == 1 else { continue }
+        let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
+        try file.overwrite(zeros.span.bytes, at: 0)
+        try file.synchronize()
+      } catch {
+        report(error.inContext(of: "eraseVault"))
+      }
     }
-    var doomed = paths.header
-    if hasReaders {
-      // They find the whole header or none.
-      doomed = paths.directory + "/." + VaultMarker.fileName + ".0.tmp"
-      try FileSystem.rename(paths.header, to: doomed)
-    }
-    do throws(StorageError) {
-      // After a power cut, too.
-      if hasReaders { try FileSystem.synchronizeDirectory(paths.directory) }
-      let file = try File(doomed, .readWriteNoFollow)
-      let zeros = [UInt8](repeating: 0, count: min(status.size, VaultHeader.maxSize))
-      try file.overwrite(zeros.span.bytes, at: 0)
-      try file.synchronize()
-    } catch {
-      report(error.inContext(of: "eraseVault"))
-    }
-    // Like any temporary file, it does not stay because of a failure that is over by now.
-    if (try? FileSystem.unlink(doomed)) == nil { try FileSystem.unlink(doomed) }
+    try FileSystem.removeStaleTemporaryFiles(for: paths.header, olderThan: nil)
+    for path in [doomed, paths.header] { try FileSystem.unlink(path) }
   }
 }
 #endif
