@@ -61,6 +61,18 @@ import Testing
     #expect(try directory.secrets().get("k") == "4")
   }
 
+  /// As long as anything uses the keys, although nothing uses the session.
+  @Test func lockWaitsUntilTheKeysAreWiped() throws {
+    let vault = directory.vault(timeout: .milliseconds(50))
+    try vault.set("v", forKey: "k")
+    do {
+      let ring = try #require(try vault.currentSession()).ring
+      expectFailure(.timedOut) { try vault.lock() }
+      withExtendedLifetime(ring) {}
+    }
+    try vault.lock()
+  }
+
   @Test func excludesThreadsOfTheSameProcess() throws {
     let path = directory.path + "/.lock"
     let lock = ByteRangeLock(path)

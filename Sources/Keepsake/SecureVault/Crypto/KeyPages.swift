@@ -11,6 +11,10 @@ final class KeyPages: Sendable {
   /// Why the pages may reach swap space or a core dump; nil when they cannot.
   let shieldFailure: StorageError?
   private let length: Int
+  /// Released after the keys are wiped. A weak reference to the pages ends before that.
+  let lease = Lease()
+
+  final class Lease: Sendable {}
 
   init(count: Int) throws(StorageError) {
     let pageSize = max(4_096, Int(sysconf(Int32(_SC_PAGESIZE))))

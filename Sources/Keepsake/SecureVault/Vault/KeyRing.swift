@@ -60,6 +60,7 @@ final class KeyRing: Sendable {
   var keyIDs: Set<UInt32> { Set(offsets.keys) }
   /// Why the keys may reach swap space or a core dump; nil when they cannot.
   var shieldFailure: StorageError? { pages.shieldFailure }
+  var lease: KeyPages.Lease { pages.lease }
 
   // MARK: Using keys
 

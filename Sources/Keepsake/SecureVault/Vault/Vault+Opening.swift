@@ -130,14 +130,14 @@ extension Vault {
   func lock() throws(StorageError) {
     // The header alone: its session must not stay in use here.
     let openHeader = state.withLock { $0.session?.header }
-    let sessions = state.withLock { $0.lock() }
+    let leases = state.withLock { $0.lock() }
     // A process that has not opened the vault locks it for others too. And since this one opened
     // it, the vault may have got a passphrase, or have lost the one that it was remembered with.
     let failure = forgetRemembered(knownHeaders(besides: openHeader))
     // The last user of a session wipes its keys. No session is in use while the caller's code runs,
     // and no call waits longer for a lock than this.
     let deadline = ContinuousClock.now + timeout * 2
-    while sessions.contains(where: { $0.session != nil }) {
+    while leases.contains(where: { $0.lease != nil }) {
       guard ContinuousClock.now < deadline else {
         throw failure
           ?? StorageError(

@@ -44,9 +44,10 @@ extension Vault {
     var found: OpenedEntry?
     _ = try withSession { session throws(StorageError) -> Void? in
       do throws(StorageError) {
-        guard let entry = try session.findEntry(service, key, part) else {
+        guard var entry = try session.findEntry(service, key, part) else {
           return try session.isCurrent() ? () : nil
         }
+        entry.cipher = nil  // it holds a key
         // The header also has the slot of the presence key, which may have been replaced.
         if part == .value, entry.header.isPresenceRequired, try !session.isCurrent() {
           return nil

@@ -300,11 +300,11 @@ struct VaultState {
   private(set) var lockCount = 0
   var isShieldFailureReported = false
   private var generation = ForkGuard.generation
-  /// All sessions that may still be in use: earlier ones hold keys, too.
-  private var sessions: [WeakSession] = []
+  /// Of all keys that may still be in use, also of earlier sessions.
+  private var leases: [WeakLease] = []
 
-  struct WeakSession {
-    weak var session: VaultSession?
+  struct WeakLease {
+    weak var lease: KeyPages.Lease?
   }
 
   /// Forgets sessions from before a fork: their keys are wiped in the child, and the threads that
@@ -313,7 +313,7 @@ struct VaultState {
     if generation == ForkGuard.generation { return }
     generation = ForkGuard.generation
     session = nil
-    sessions = []
+    leases = []
   }
 
   /// Whether no other vault was opened since the last `lock()`.
@@ -323,8 +323,8 @@ struct VaultState {
     self.session = session
     vaultID = session.header.vaultID
     isLocked = false
-    sessions.removeAll { $0.session == nil }
-    sessions.append(WeakSession(session: session))
+    leases.removeAll { $0.lease == nil }
+    leases.append(WeakLease(lease: session.ring.lease))
   }
 
   mutating func closeSession(ifItIs old: VaultSession) {
@@ -341,13 +341,13 @@ struct VaultState {
   /// Closes the session, and accepts another vault in its place.
   mutating func forgetVault() { (session, vaultID) = (nil, nil) }
 
-  /// Returns all sessions that may still be in use.
-  mutating func lock() -> [WeakSession] {
+  /// Returns the leases of all keys that may still be in use.
+  mutating func lock() -> [WeakLease] {
     dropInheritedSessions()
     lockCount += 1
     isLocked = true
     forgetVault()
-    return sessions
+    return leases
   }
 }
 #endif
