@@ -223,7 +223,7 @@ extension VaultDirectory {
   }
 
   /// - Throws: An error for a link or a mount, behind which nothing is written or removed.
-  private func isDirectory(
+  func isDirectory(
     _ name: String, in directory: DirectoryHandle? = nil
   ) throws(StorageError) -> Bool {
     // For errors: building it would cost a set more than the look.

@@ -89,6 +89,7 @@ final class VaultDirectory: VaultStorage {
     for directoryName in try entryDirectories() where try entries(in: directoryName).isEmpty {
       let directory = ConfinedPath(base: paths.directory).appending(directoryName)
       do throws(StorageError) {
+        _ = try isDirectory(directoryName)  // no link and no mount
         // A writer that is about to wait for the lock may have made its file after the others were
         // removed. Writers whose files are gone find another header or none, and begin again.
         var isRemoved = false

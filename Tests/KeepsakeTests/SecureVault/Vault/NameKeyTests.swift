@@ -374,6 +374,19 @@ import Testing
     #expect(try nameKeyCount() == 1)
   }
 
+  @Test func nothingIsRemovedBehindALink() throws {
+    try makeSecrets()
+    try directory.makeDirectory("elsewhere")
+    try directory.write([1], to: "elsewhere/.entry.1f.tmp")
+    let link = "vault/" + String(repeating: "0", count: 32)
+    try directory.link(link, to: directory.path + "/elsewhere")
+    let failures = Failures()
+    try store(failures).protect(with: .keyFile)
+    #expect(failures.all.map(\.path) == [directory.path + "/" + link])
+    #expect(try directory.temporaries() == ["elsewhere/.entry.1f.tmp"])
+    try expectSecrets()
+  }
+
   /// A process that has not heard of the new header leaves no directory with an old name.
   @Test func aLateWriterLeavesNoOldName() throws {
     try makeSecrets()
