@@ -136,8 +136,10 @@ package struct KeyFile: Sendable {
 
     // Remove temporary files of any age, because they contain keys.
     try FileSystem.removeStaleTemporaryFiles(for: path, olderThan: nil)
+    // Never wider than the file that it replaces.
+    let mode = try 0o600 & (FileSystem.status(path)?.mode ?? 0o600)
     let isInPlace = try FileSystem.write(
-      bytes, to: path, mode: 0o600, durable: true, replacing: replacing, validate: requireKeptMode)
+      bytes, to: path, mode: mode, durable: true, replacing: replacing, validate: requireKeptMode)
     guard isInPlace else {
       throw StorageError(
         .damaged, operation: "protect", path: path, reason: "another program created this file",

@@ -29,4 +29,14 @@ import Testing
     #expect(new.mode & ~UInt32(mode) == 0)
     #expect(try store.get("k") == "v")
   }
+
+  @Test func aNewKeyNeverWidensTheKeyFile() throws {
+    let directory = try TemporaryDirectory(isQuick: true)
+    let store = directory.secrets()
+    try store.set("v", forKey: "k")
+    try #require(chmod(directory.keyFilePath, 0o400) == 0)
+    try store.protect(with: .keyFile)
+    #expect(try FileSystem.status(directory.keyFilePath)?.mode == 0o400)
+    #expect(try directory.secrets().get("k") == "v")
+  }
 }
