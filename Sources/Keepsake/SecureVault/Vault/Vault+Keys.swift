@@ -20,7 +20,7 @@ extension Vault {
       }
     }
     if replaced == nil { return }
-    let failures = try resealEntries()
+    let failures = try resealEntries("rotateKeys")
     guard let first = failures.first else { return }
     for failure in failures.dropFirst() { report(failure.inContext(of: "rotateKeys")) }
     throw first
@@ -36,7 +36,7 @@ extension Vault {
       if let failure = forgetRemembered([old, replaced].compactMap { $0 }) {
         report(failure.inContext(of: "protect"))
       }
-      for failure in try resealEntries() { report(failure.inContext(of: "protect")) }
+      for failure in try resealEntries("protect") { report(failure.inContext(of: "protect")) }
     } catch {
       report(error.inContext(of: "protect"))
     }
@@ -51,9 +51,9 @@ extension Vault {
       try session.storage.isStillStored() ? () : nil
     }
     if isUpToDate == nil { return }
-    let failures = try resealEntries(dropsKeys: false)
+    let failures = try resealEntries("forgetOldKeys", dropsKeys: false)
     if let failure = failures.first(where: { !isDamage($0) }) { throw failure }
-    try dropUnusedKeys(forgetsOthers: true)
+    try dropUnusedKeys("forgetOldKeys", forgetsOthers: true)
   }
 
   /// Whether no key would open the entry. A directory that has the name of an entry is not one.
@@ -111,8 +111,11 @@ extension Vault {
 
   /// Seals each entry under the primary key, and drops all other keys if no entry failed.
   ///
+  /// - Parameter operation: The call, for reports.
   /// - Returns: The failures of single entries.
-  private func resealEntries(dropsKeys: Bool = true) throws(StorageError) -> [StorageError] {
+  private func resealEntries(
+    _ operation: String, dropsKeys: Bool = true
+  ) throws(StorageError) -> [StorageError] {
     var failures: [StorageError] = []
     for path in try storage.allEntries() {
       do throws(StorageError) {
@@ -122,14 +125,14 @@ extension Vault {
         let isGeneral =
           [.locked, .timedOut, .diskFull, .unreachable, .outcomeUnknown].contains(error.code)
         if isGeneral || error.isDescriptorLimit {
-          for failure in failures { report(failure.inContext(of: "rotateKeys")) }
+          for failure in failures { report(failure.inContext(of: operation)) }
           throw error
         }
         failures.append(error)
       }
     }
     // The key id in a damaged entry may be wrong, so it is unknown which keys are in use.
-    if failures.isEmpty, dropsKeys { try dropUnusedKeys() }
+    if failures.isEmpty, dropsKeys { try dropUnusedKeys(operation) }
     return failures
   }
 
@@ -156,7 +159,9 @@ extension Vault {
 
   /// - Parameter forgetsOthers: Whether to drop also those that a damaged entry may need. Another
   ///   process may have changed the primary key since the entries were sealed again.
-  private func dropUnusedKeys(forgetsOthers: Bool = false) throws(StorageError) {
+  private func dropUnusedKeys(
+    _ operation: String, forgetsOthers: Bool = false
+  ) throws(StorageError) {
     var failures: [StorageError] = []
     _ = try withSession { session throws(StorageError) -> Void? in
       let ring = session.ring
@@ -180,7 +185,7 @@ extension Vault {
       }
     }
     // Only once the session is released: the handler may lock the vault, which waits for that.
-    for failure in failures { report(failure.inContext(of: "rotateKeys")) }
+    for failure in failures { report(failure.inContext(of: operation)) }
   }
 }
 #endif

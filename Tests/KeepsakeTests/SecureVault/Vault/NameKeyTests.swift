@@ -367,6 +367,7 @@ import Testing
     let failures = Failures()
     try store(failures).protect(with: .keyFile)
     #expect(failures.all.compactMap(\.path) == [directory.file(name).path])
+    #expect(failures.all.map(\.operation) == ["SecureVault.protect"])
     try expectSecrets()
     try FileManager.default.removeItem(at: directory.file(name + "/note.txt"))
     try store().rotateKeys()
