@@ -239,10 +239,9 @@ extension VaultDirectory {
   /// Makes removals survive a power cut, including removals by an earlier call that could not do
   /// this.
   func synchronize(_ directoryName: String) throws(StorageError) {
-    let directory = paths.directory + "/" + directoryName
-    if try FileSystem.status(directory)?.isDirectory == true {
-      try FileSystem.synchronizeDirectory(directory)
-    }
+    do throws(StorageError) {
+      try FileSystem.synchronizeDirectory(paths.directory + "/" + directoryName)
+    } catch  where error.code == .notFound || error.code == .notDirectory {}
   }
 }
 #endif

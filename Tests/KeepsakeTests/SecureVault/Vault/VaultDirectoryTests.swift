@@ -90,6 +90,18 @@ import Testing
     #expect(try store.get("l") == nil)
   }
 
+  /// The secret is removed already.
+  @Test func aServiceMayBeGoneWhenItsSecretIsRemoved() throws {
+    let path = try directory.openVault().entryPath(service: "standard", key: "k")
+    let directory = directory
+    try interrupt(before: .open, at: path.directoryName) {
+      try directory.secrets().eraseVault()
+    } in: {
+      try store.remove("k")
+    }
+    #expect(try store.get("k") == nil)
+  }
+
   @Test func theVaultMayBeALink() throws {
     try move("vault", to: "elsewhere")
     try directory.link("vault", to: directory.path + "/elsewhere")
