@@ -44,7 +44,7 @@ extension VaultDirectory {
             return .overtaken
           }
           switch condition {
-          case .isAbsent: if try isPresent(path) { return .exists }
+          case .isAbsent: if try contains(path) { return .exists }
           case .hasAccess(_, let isPresenceRequired) where !isLockHeld:
             guard try self.isPresenceRequired(at: path) == isPresenceRequired else {
               return .overtaken
@@ -87,10 +87,6 @@ extension VaultDirectory {
       try FileSystem.unlink(path.path)
     }
     return ()
-  }
-
-  private func isPresent(_ path: EntryPath) throws(StorageError) -> Bool {
-    try FileSystem.status(path.path, followsLinks: false) != nil
   }
 
   /// According to the entry's header. False if it cannot be read, as the entry will be replaced.
