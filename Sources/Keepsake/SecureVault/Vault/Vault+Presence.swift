@@ -112,13 +112,12 @@ extension Vault {
     let slot = try KeySlot(
       wrapping: UnsafeRawBufferPointer(key.bytes), purpose: .presence, vaultID: header.vaultID,
       for: secret)
-    let openingSlots = header.slots.filter(\.opensVault)
     let isDone = try withSession { session throws(StorageError) -> Bool? in
       guard session.header.hasSlots(of: header) else { return false }
       // While the user was asked, another process may have stored a secret under the presence key
       // that this would replace.
       var isInUse = false
-      let replaced: Void? = try replaceHeader(of: session, slots: openingSlots + [slot]) {
+      let replaced: Void? = try replaceHeader(of: session, slots: header.slots + [slot]) {
         () throws(StorageError) in
         isInUse = try session.hasEntryRequiringPresence()
         return isInUse ? nil : session.ring
