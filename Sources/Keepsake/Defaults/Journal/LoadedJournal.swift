@@ -184,7 +184,7 @@ struct LoadedJournal: ~Copyable {
     // A writer is about to replace the file by one with the same values.
     let isBeingReplaced = word == .replaced && !isLocked
     let status = try handle.file.status(withTimes: true)
-    let bytes = try handle.file.read(from: 0, count: status.size)
+    let bytes = try bytes(of: handle, word, size: status.size)
     let contents = try contents(bytes, word, of: status, isLocked: isLocked)
     // What a writer has appended since is read by the next call: it may append faster than this
     // reads. Any other change of the word means other contents.
@@ -197,7 +197,7 @@ struct LoadedJournal: ~Copyable {
       // A writer that fills the file has overwritten a part of it, or finished that meanwhile.
       if isBeingReplaced, contents.damage > 0 {
         if identity != nil || table.entries.count > 0 { return .unsettled }
-        if try handle.file.read(from: 0, count: status.size) != bytes { return nil }
+        if try self.bytes(of: handle, word, size: status.size) != bytes { return nil }
       }
       if !isBeingReplaced, isUnsettled(status), isLocked || identity != nil { return .unsettled }
     }
@@ -237,7 +237,7 @@ struct LoadedJournal: ~Copyable {
     }
     table.apply(contents.records, in: contents.bytes)
     // Bytes without a header are damage, not what a writer has left.
-    hasUnpublishedBytes = end > 0 && end < bytes.count
+    hasUnpublishedBytes = end > 0 && end < status.size
     if settlingTime != nil || isBeingReplaced { return .unsettled }
     adopt(status, isKnown: isSameFile)
     if contents.damage > 0 {
@@ -250,6 +250,21 @@ struct LoadedJournal: ~Copyable {
     // The mapping of an empty file does not show what is written to it.
     if !handle.isLost { validatedWord = word }
     return .current
+  }
+
+  /// The bytes of the file up to its word. Of another program's file, which may have any size, only
+  /// the start.
+  private func bytes(
+    of handle: JournalHandle, _ word: JournalWord, size: Int
+  ) throws(StorageError) -> [UInt8] {
+    let start = try handle.file.read(from: 0, count: min(size, JournalFormat.headerSize))
+    switch start.withUnsafeBytes({ JournalFormat.header(of: $0) }) {
+    case .valid(let id, _):
+      let end = word.end(of: id) ?? size
+      return try handle.file.read(from: 0, count: end <= size ? end : size)
+    case .incomplete: return try handle.file.read(from: 0, count: size)
+    case .foreign, .unsupported: return start
+    }
   }
 
   private struct Contents {
@@ -286,15 +301,15 @@ struct LoadedJournal: ~Copyable {
         contents.bytes = new
         contents.isInOtherFile = true
       }
-      let end = word.end(of: id).flatMap { $0 <= bytes.count ? $0 : nil }
-      contents.end = end ?? contents.bytes.count
-      (contents.records, contents.damage) = contents.bytes[..<contents.end].withUnsafeBytes {
+      let isWhole = word.end(of: id) == bytes.count
+      contents.end = contents.bytes.count
+      (contents.records, contents.damage) = contents.bytes.withUnsafeBytes {
         JournalFormat.records(in: $0, from: JournalFormat.headerSize, seed: id)
       }
-      if !isIntact || end == nil && !isBeingReplaced && contents.damage == 0 {
+      if !isIntact || !isWhole && !isBeingReplaced && contents.damage == 0 {
         contents.damage += 1
       }
-      contents.isComplete = contents.damage == 0 && end != nil
+      contents.isComplete = contents.damage == 0 && isWhole
       if isBeingReplaced, isLocked { contents.isComplete = contents.damage == 0 }
     case .incomplete:
       // An empty file is not damage: the user may have emptied it. Any other file had a complete

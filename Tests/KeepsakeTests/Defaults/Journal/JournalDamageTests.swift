@@ -58,19 +58,44 @@ import Testing
   }
 
   /// As of a file that has a hole: memory for all of it could not be found.
-  @Test func aFileOfAnySizeIsAnError() throws {
+  @Test func aFileOfAnySizeIsReadUpToItsWord() throws {
     let directory = try TemporaryDirectory()
-    let store = directory.store()
-    try store.set(1, forKey: "k")
+    try directory.store().set(1, forKey: "k")
     let path = directory.file(Self.journal).path
     #expect(truncate(path, 1 << 40) == 0)
+    let store = directory.store()
+    #expect(try store.int("k") == 1)
+    let word = try File(path, .read).read(from: JournalWord.offset, count: JournalWord.size)
+    try File(path, .readWrite).overwrite([0].span.bytes, at: JournalWord.offset)
     let other = directory.store()
     expectFailure(.misuse) { _ = try other.int("k") }
     expectFailure(.misuse) { try other.set(2, forKey: "k") }
     #expect(try FileSystem.status(path)?.size == 1 << 40)
-    // A store that knows where its records end goes on there.
-    try store.set(3, forKey: "k")
-    #expect(try other.int("k") == 3)
+    try File(path, .readWrite).overwrite(word.span.bytes, at: JournalWord.offset)
+    try other.set(3, forKey: "k")
+    #expect(try store.int("k") == 3)
+    #expect(try #require(try FileSystem.status(path)).size < 1 << 20)
+  }
+
+  @Test func onlyTheStartOfAForeignFileIsRead() throws {
+    let directory = try TemporaryDirectory()
+    try directory.write(Array("a film".utf8), to: Self.journal)
+    #expect(truncate(directory.file(Self.journal).path, 1 << 28) == 0)
+    let store = directory.store()
+    let count = Locked(0)
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, result in
+        guard event.call == .read, case .success(let read) = result else { return }
+        count.withLock { $0 += read }
+      })
+    anHourLater {
+      FaultPlan.$current.withValue(plan) {
+        expectFailure(.damaged) { _ = try store.int("k") }
+        expectFailure(.damaged) { try store.set(1, forKey: "k") }
+      }
+    }
+    #expect(count.withLock { $0 } < 1 << 12)
   }
 
   @Test func aTruncatedFileIsDamagedAndKeepsItsWholeRecords() throws {
