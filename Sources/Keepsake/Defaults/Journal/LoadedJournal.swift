@@ -442,6 +442,7 @@ struct LoadedJournal: ~Copyable {
     identity = nil
     isLostToOther = false
     repair = nil
+    damagedFile = nil  // a later file may have its inode number
     hasUnpublishedBytes = false
     isCondemned = false
   }

@@ -315,6 +315,32 @@ import Testing
     #expect(try directory.store().int("b") == 2)
   }
 
+  /// It may have the inode number of a deleted file whose damage was reported.
+  @Test func damageOfALaterFileIsReported() throws {
+    let directory = try TemporaryDirectory()
+    try Self.makeDamagedJournal(in: directory)
+    let (path, away) = (directory.file(Self.journal).path, directory.file("away").path)
+    let failures = Failures()
+    let store = directory.store(failures: failures)
+    // The file cannot be replaced.
+    let plan = FaultPlan(decide: { $0.path.hasSuffix(".tmp") ? .fail(EROFS) : .proceed })
+    try ReportLimiter.$period.withValue(.zero) {
+      try anHourLater {
+        try FaultPlan.$current.withValue(plan) {
+          for count in 1...2 {
+            for _ in 0..<2 { #expect(try store.keys() == []) }
+            #expect(failures.all.map(\.code) == Array(repeating: .damaged, count: count))
+            try FileSystem.rename(path, to: away)
+            try store.journal.validate()
+            let size = try #require(try FileSystem.status(away)).size
+            try #require(truncate(away, off_t(size - 1)) == 0)
+            try FileSystem.rename(away, to: path)
+          }
+        }
+      }
+    }
+  }
+
   @Test func failureHandlerMayWriteToTheDamagedSuite() throws {
     let directory = try TemporaryDirectory()
     try Self.makeDamagedJournal(in: directory)
