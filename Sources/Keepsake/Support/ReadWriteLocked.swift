@@ -42,11 +42,19 @@ struct ReadWriteLocked<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     return try excludingReaders(mutex, body)
   }
 
+  /// The same, but returns nil if another thread holds the lock, or waits for readers, for longer
+  /// than `timeout`.
+  func withLock<R, E: Error>(
+    timeout: Duration, _ body: (inout Value) throws(E) -> R
+  ) throws(E) -> R? {
+    _ = usableMutex()
+    guard let mutex = mutex.lock.lock(timeout: timeout) else { return nil }
+    return try excludingReaders(mutex, body)
+  }
+
   /// The same, but returns nil at once if another thread holds the lock or waits for readers.
   func withLockIfAvailable<R, E: Error>(_ body: (inout Value) throws(E) -> R) throws(E) -> R? {
-    let mutex = usableMutex()
-    guard pthread_mutex_trylock(mutex) == 0 else { return nil }
-    return try excludingReaders(mutex, body)
+    try withLock(timeout: .zero, body)
   }
 
   /// The caller holds the mutex, which this releases.

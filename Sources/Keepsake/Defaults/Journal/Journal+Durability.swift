@@ -78,17 +78,20 @@ extension Journal {
     }
   }
 
-  /// Waits for no lock, which a thread that no longer runs may hold.
-  func synchronizeAtExit() {
-    let file = loaded.withLockIfAvailable { file -> File? in
+  /// - Parameter timeout: How long to wait for a thread that uses the journal, and may never end.
+  func synchronizeAtExit(timeout: Duration = .milliseconds(100)) {
+    let file = loaded.withLock(timeout: timeout) { file -> File? in
       guard file.isUnsynced, !file.isCondemned else { return nil }
       file.isUnsynced = false
       try? file.requireOpen()
       return file.handle?.file
     }
-    guard let file = file ?? nil else { return }
     do throws(StorageError) {
-      try file.synchronize()
+      guard let file else {
+        throw LockFile.threadTimeoutError(
+          timeout, path: path, lockFile: nil, remedy: "End other threads before the process exits.")
+      }
+      try file?.synchronize()
     } catch {
       report(error.inContext(of: "synchronize"))
     }

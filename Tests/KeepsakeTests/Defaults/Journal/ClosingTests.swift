@@ -113,4 +113,38 @@ import Testing
     FaultPlan.$current.withValue(plan) { journal.synchronizeAtExit() }
     #expect(count.withLock { $0 } == 1)
   }
+
+  /// Other threads run on while a process exits.
+  @Test func anExitWaitsForAThreadThatUsesTheJournal() throws {
+    let store = try makeStore()
+    try store.set(1, forKey: "a")
+    let journal = try store.journal
+    let (isHeld, isOver) = (ThreadGate(), ThreadGate())
+    let holder = startThread {
+      journal.loaded.withLock { _ in
+        isHeld.open()
+        isOver.wait()
+      }
+    }
+    isHeld.wait()
+    let count = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      if event.call == .fdatasync { _ = count.increment() }
+      return .proceed
+    })
+    let thread = Locked<Int32?>(nil)
+    let exit = startThread {
+      thread.withLock { $0 = BackgroundThread.currentID }
+      FaultPlan.$current.withValue(plan) { journal.synchronizeAtExit(timeout: .seconds(600)) }
+    }
+    // It has returned, or waits for the lock.
+    waitUntil("the thread waits") {
+      guard let thread = thread.withLock({ $0 }) else { return false }
+      return exit.isOpen || BackgroundThread.runnableCount([thread], upTo: 1) == 0
+    }
+    isOver.open()
+    holder.wait()
+    exit.wait()
+    #expect(count.withLock { $0 } == 1)
+  }
 }
