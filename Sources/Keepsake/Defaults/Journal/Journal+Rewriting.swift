@@ -108,6 +108,11 @@ extension Journal {
     _ = try new.file.tryLock()
     let target = try location.target()
     let status = try old.file.status()
+    // A file that was deleted stays so.
+    guard status.linkCount > 0 else {
+      try leave(old)
+      return writer.forget()
+    }
     try temporary.file.takePermissions(of: status, at: target)
     writer.word = nil
     if status.linkCount > 1 {

@@ -347,6 +347,25 @@ import Testing
     #expect(try directory.names().allSatisfy { !$0.hasSuffix(".tmp") })
   }
 
+  /// While the compaction syncs what was set in the meantime, under the lock.
+  @Test func aCompactionDoesNotBringBackADeletedFile() throws {
+    let (store, other) = (directory.store(failures: failures), directory.store())
+    for store in [store, other] { try keepFromBackgroundSync(store) }
+    try store.set(1, forKey: "a")
+    try interrupt(before: .fdatasync) {
+      try other.set(2, forKey: "b")
+    } in: {
+      try interrupt(before: .fdatasync, number: 2) {
+        try FileSystem.remove(directory.file(Self.journal).path)
+      } in: {
+        try store.journal.compact()
+      }
+    }
+    #expect(try directory.names() == [])
+    for store in [store, other] { #expect(try store.keys() == []) }
+    #expect(failures.all.isEmpty, "\(failures.all)")
+  }
+
   /// A program deletes the file before it restores it, and the new one gets the name in between.
   @Test func aFileThatIsDeletedAndRestoredDuringACompactionStays() throws {
     let other = try TemporaryDirectory()
