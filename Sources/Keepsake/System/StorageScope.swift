@@ -255,14 +255,13 @@ final class StorageScope: Sendable {
     if ThreadState.isReporting { return reportLimiter.suppress() }
     guard let error = reportLimiter.admit(error) else { return }
     guard RunningUpdate.isAnyRunning else { return callHandler(error) }
-    BackgroundWork.run { [temporary = Self.temporary] in
-      Self.$temporary.withValue(temporary) { self.callHandler(error) }
-    }
+    BackgroundWork.run { self.callHandler(error) }
   }
 
   private func callHandler(_ error: StorageError) {
     ThreadState.isReporting = true
     defer { ThreadState.isReporting = false }
-    onFailure(error)
+    // On any thread, a handler that counts failures uses the stores of this scope.
+    Self.$temporary.withValue(self === Self.process ? nil : self) { onFailure(error) }
   }
 }

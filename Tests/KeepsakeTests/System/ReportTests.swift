@@ -55,6 +55,14 @@ import Testing
     #expect(inner.all.count == 1, "this thread is not in a handler any more")
   }
 
+  @Test func handlerOnABackgroundThreadUsesTheStoresOfItsScope() throws {
+    countFailures()
+    let scope = try #require(StorageScope.temporary)
+    let error = StorageError(.diskFull, operation: "synchronize", reason: "", remedy: "")
+    startThread { scope.report(error) }.wait()
+    #expect(Defaults.int("failures") == 1 && failures.all.count == 1)
+  }
+
   /// The closure of an update may hold the lock of its suite.
   @Test func handlerCanWriteToTheSuiteInWhoseUpdateACallHasFailed() async throws {
     countFailures()
