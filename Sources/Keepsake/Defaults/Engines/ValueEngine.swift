@@ -84,18 +84,23 @@ extension ValueEngine {
   @usableFromInline var isCopy: Bool { false }
   @usableFromInline var isReady: Bool { true }
 
-  /// For engines without versions: always returns all values.
+  /// For engines without versions: always returns all values. Damaged ones count as missing, so
+  /// that they do not hide the changes of other keys.
   @usableFromInline
   func changedValues(since version: UInt64?) throws(StorageError) -> ChangedValues {
-    ChangedValues(values: try readValues(), isComplete: true, version: nil)
+    ChangedValues(values: try readValues(skipsDamaged: true), isComplete: true, version: nil)
   }
 
   /// The values of all keys. Not a dictionary, in which two keys would collide that differ only in
   /// normalization (NFC and NFD).
-  func readValues() throws(StorageError) -> [(key: String, value: StoredValue)] {
+  func readValues(
+    skipsDamaged: Bool = false
+  ) throws(StorageError) -> [(key: String, value: StoredValue)] {
     var values: [(key: String, value: StoredValue)] = []
     for key in try keys() {
-      if let value = try value(forKey: key) { values.append((key, value)) }
+      do throws(StorageError) {
+        if let value = try value(forKey: key) { values.append((key, value)) }
+      } catch  where skipsDamaged && error.code == .damaged {}
     }
     return values
   }

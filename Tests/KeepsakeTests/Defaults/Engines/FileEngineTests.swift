@@ -92,6 +92,16 @@ import Testing
     }
   }
 
+  @Test func aDamagedFileHidesNoChangesOfOtherKeys() async throws {
+    try await withSuite(in: directory) { store async throws in
+      try put("no JSON", "bad.json", in: directory)
+      try put("1", "good.json", in: directory)
+      let changes = try store.engine.get().changedValues(since: nil)
+      #expect(changes.isComplete && changes.values.map(\.key) == ["good"])
+      expectFailure(.damaged) { _ = try store.export(as: .json) }
+    }
+  }
+
   @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
   func engineReturnsBytesOfOtherPrograms(_ text: String) throws {
     let engine = FileEngine(Folder(directory.url))
