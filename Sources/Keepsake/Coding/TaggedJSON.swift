@@ -12,14 +12,24 @@ enum TaggedJSON {
   private static let prefix = Array(#"{"$"#.utf8)
 
   /// Appends a value. The bytes of its JSON are copied, so no digit changes.
-  static func append(_ value: StoredValue, to output: inout [UInt8]) {
+  ///
+  /// - Parameter wrapsNull: Whether to wrap null too, for documents, in which null is no value.
+  static func append(
+    _ value: StoredValue, wrapsNull: Bool = false, to output: inout [UInt8]
+  ) {
     let name: String? =
       switch value.kind {
       case .data: data
       case .date: date
       case .number: number
       case .json:
-        if case .json(let bytes) = value, bytes.starts(with: prefix) { json } else { nil }
+        if case .json(let bytes) = value,
+          bytes.starts(with: prefix) || wrapsNull && bytes.elementsEqual("null".utf8)
+        {
+          json
+        } else {
+          nil
+        }
       }
     if let name { output.append(contentsOf: "{\"\(name)\": ".utf8) }
     value.append(to: &output)

@@ -7,7 +7,7 @@ extension Defaults {
     ///
     /// A value that JSON cannot express is an object with one member: `{"$data": "<Base64>"}`,
     /// `{"$date": <seconds since 2001>}` or `{"$number": "Infinity"}`. A value that looks like one
-    /// of these is wrapped as `{"$json": <value>}`.
+    /// of these, or is null, is wrapped as `{"$json": <value>}`.
     case json
     /// An XML property list, as Apple's and Foundation's `UserDefaults` read it.
     case propertyList
@@ -37,7 +37,10 @@ extension Defaults.Store {
   /// The value of a key as in the JSON export; nil if it has none.
   package func json(forKey key: String) throws(StorageError) -> String? {
     try perform("export", key) { engine in
-      try engine.value(forKey: key).map { String(decoding: $0.engineData, as: UTF8.self) }
+      guard let value = try engine.value(forKey: key) else { return nil }
+      var output: [UInt8] = []
+      TaggedJSON.append(value, wrapsNull: true, to: &output)
+      return String(decoding: output, as: UTF8.self)
     }
   }
 
@@ -48,7 +51,7 @@ extension Defaults.Store {
       output.append(contentsOf: (index == 0 ? "\n  " : ",\n  ").utf8)
       JSONString.append(key, to: &output)
       output.append(contentsOf: ": ".utf8)
-      TaggedJSON.append(value, to: &output)
+      TaggedJSON.append(value, wrapsNull: true, to: &output)
     }
     output.append(contentsOf: (values.isEmpty ? "}\n" : "\n}\n").utf8)
     return Data(output)

@@ -6,6 +6,16 @@ import Testing
 @testable import KeepsakeTestSupport
 
 @Suite(.temporaryStorage) struct ImportExportTests {
+  /// A value that JSON expresses as null.
+  private struct Nothing: Codable, Equatable {
+    init() {}
+    init(from decoder: any Decoder) {}
+    func encode(to encoder: any Encoder) throws {
+      var container = encoder.singleValueContainer()
+      try container.encodeNil()
+    }
+  }
+
   @Test(arguments: [Defaults.ExportFormat.json, .propertyList])
   func importsWhatWasExported(_ format: Defaults.ExportFormat) throws {
     let values: [String: any Codable] = [
@@ -25,6 +35,7 @@ import Testing
       "decimal": decimal, "infinity": Double.infinity, "null": [Int?.none],
       "looks like wrapped bytes": ["$data": "not bytes"],
       "precise": Date(timeIntervalSinceReferenceDate: 0.1), "int128": Int128.max,
+      "nothing": Nothing(),
     ]
     for (key, value) in values { Defaults.set(value, forKey: key) }
     let document = try Defaults.shared.export(as: .json)
