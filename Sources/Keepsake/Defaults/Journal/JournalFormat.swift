@@ -204,6 +204,8 @@ enum JournalFormat {
     return (records, damage)
   }
 
+  /// Up to that many bytes are summed before anything else is known of them.
+  private static let largestQuickSum = 4 << 10
   private static let newline = UInt8(ascii: "\n")
   private static let bracket = UInt8(ascii: "]")
   private static let quote = UInt8(ascii: "\"")
@@ -235,6 +237,8 @@ enum JournalFormat {
     let body = position + 1
     guard length <= bytes.count - body else { return nil }
     let end = body + length
+    // Or summing each of many damaged records to the end of the file would take minutes.
+    if length > largestQuickSum, bytes[body..<end].contains(newline) { return nil }
     let summed = UnsafeRawBufferPointer(rebasing: bytes[(start + 18)..<end])
     guard Checksum.sum(summed, seed: seed) == sum else { return nil }
     let size = end + 2 - start
