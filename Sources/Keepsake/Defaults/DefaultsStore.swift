@@ -89,9 +89,7 @@ extension Defaults {
         directory: try suite.directory(in: scope.finder, .configuration),
         name: try suite.fileName("suite"))
       return Journal(location: location) { [weak scope] in
-        // A journal throws what it cannot repair. It reports damage that is repaired.
-        let report = $0.code == .damaged ? $0.asWarning : $0
-        scope?.report(report.reported(by: "Defaults"))
+        scope?.report($0.reported(by: "Defaults"))
       }
     }
 

@@ -49,6 +49,20 @@ private struct WeatherError: Error, CustomStringConvertible {
     #expect(failures.all.first?.description.contains(" warns: ") == true)
   }
 
+  @Test func aFileThatCannotBeRepairedIsAFailure() throws {
+    let (directory, failures) = (try TemporaryDirectory(), Failures())
+    try directory.store().set(1, forKey: "a")
+    let journal = directory.file(TemporaryDirectory.journal).path
+    try Bytes.write(UInt8(ascii: "X"), at: JournalFormat.headerSize + 4, of: journal)
+    let plan = FaultPlan(decide: { $0.path.hasSuffix(".tmp") ? .fail(EROFS) : .proceed })
+    let value = try anHourLater {
+      try FaultPlan.$current.withValue(plan) { try directory.store(failures: failures).int("a") }
+    }
+    #expect(value == 0)
+    #expect(failures.all.map(\.code) == [.damaged])
+    #expect(failures.all.map(\.severity) == [.failure])
+  }
+
   @Test func whatACallThrowsIsAFailure() throws {
     let store = try TemporaryDirectory().store()
     try store.set("text", forKey: "k")

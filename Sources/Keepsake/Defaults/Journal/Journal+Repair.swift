@@ -47,13 +47,14 @@ extension Journal {
       case .success(let copy): ("was kept as \(copy).", nil)
       case .failure(let error): ("could not be replaced: \(error.description)", error)
       }
-    return StorageError(
+    let report = StorageError(
       .damaged, operation: "open", path: location.path,
       reason: "the file is damaged in \(count) \(count == 1 ? "place" : "places"); "
         + "all other records are intact",
       remedy: "Check your settings: some may have reverted to an earlier value. "
         + "The damaged file \(outcome)",
       underlyingError: underlying)
+    return underlying == nil ? report.asWarning : report
   }
 
   // MARK: Values that another program has dropped
@@ -70,7 +71,8 @@ extension Journal {
       report(
         replacementReport(
           path, "what they were before is kept here",
-          remedy: "Check for missing settings, and take them from this file."))
+          remedy: "Check for missing settings, and take them from this file."
+        ).asWarning)
     } catch {
       // A user who may not write the file has no values of their own in it, and only follows it.
       if error.code == .accessDenied,
