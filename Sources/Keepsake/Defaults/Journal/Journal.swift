@@ -109,19 +109,21 @@ final class Journal: ValueEngine, FileHoldingStore {
   /// Does what a validation requires but must not do while `loaded` is locked.
   func followUpValidation() {
     var deferred = DeferredWork()
-    let isDamaged = loaded.withLock { file in
+    let needsRepair = loaded.withLock { file in
       file.passOn(to: &deferred)
-      return file.isDamaged
+      // If a killed writer was replacing the file, each read would read all of it.
+      return file.isDamaged || file.handle?.word == .replaced
     }
     // A forked child that only reads would otherwise keep the lock of its parent, even after the
     // parent was killed.
     if deferred.hasOpenedFile { writer.withLockIfAvailable { $0.enterGeneration() } }
     finish(deferred)
-    if isDamaged { repairSoon(timeout: .zero) }
+    if needsRepair { repairSoon(timeout: .zero) }
   }
 
-  /// Repairs the damage that a read has found. The read must not wait for another process: if one
-  /// holds the lock, this happens in the background, and in a forked child by the next writer.
+  /// Repairs the damage that a read has found, or finishes what a killed writer began. The read
+  /// must not wait for another process: if one holds the lock, this happens in the background, and
+  /// in a forked child by the next writer.
   private func repairSoon(timeout: Duration) {
     do throws(StorageError) {
       // Taking the lock repairs the file, unless it may not be written.

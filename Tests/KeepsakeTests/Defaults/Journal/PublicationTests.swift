@@ -249,6 +249,18 @@ import Testing
     #expect(try third.store().int("c") == 5 && !store.contains("c") && store.int("b") == 4)
   }
 
+  /// Each later read would read the whole file again.
+  @Test func aReadFinishesWhatAKilledWriterBegan() throws {
+    let (directory, _) = try Self.pair()
+    try File(directory.file(Self.journal).path, .readWrite)
+      .overwrite(JournalWord.replaced.bytes.span.bytes, at: JournalWord.offset)
+    let reader = directory.store()
+    try anHourLater { () throws in
+      for _ in 0..<2 { #expect(try reader.int("a") == 1) }
+      #expect(systemCalls { #expect(throws: Never.self) { try reader.keys() } } == [])
+    }
+  }
+
   /// The contents are written into the file. A process that is killed meanwhile leaves a copy.
   @Test func aFileWithTwoNamesIsCompactedInPlace() throws {
     for number in 0..<60 {
