@@ -209,6 +209,16 @@ extension FileEngineModel: SweptModel {
     ]
     return [Sweep(call: .set(0, .marked(1)))] + calls.map { Sweep(call: $0, start: start) }
   }
+
+  /// Removing all values goes on after a file that cannot be deleted.
+  func faultStates(of call: Call) -> [Self] {
+    guard case .removeAll = call else { return [] }
+    return values.keys.map { key in
+      var state = self
+      state.values = values.filter { $0.key == key }
+      return state
+    }
+  }
 }
 
 extension DefaultsModel: DamagedModel {

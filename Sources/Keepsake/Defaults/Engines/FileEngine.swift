@@ -89,10 +89,14 @@ final class FileEngine: StorageEngines.Engine {
     return keys
   }
 
-  /// Deletes the files of all keys.
+  /// Deletes the files of all keys. Those that cannot be deleted do not keep the others.
   func removeAll() throws {
     try exclusively { () throws(StorageError) in
-      for key in try keys() { try put(nil, key) }
+      var failure: StorageError?
+      for key in try keys() {
+        do throws(StorageError) { try put(nil, key) } catch { failure = failure ?? error }
+      }
+      if let failure { throw failure }
     }
   }
 

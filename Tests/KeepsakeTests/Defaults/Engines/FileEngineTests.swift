@@ -102,6 +102,19 @@ import Testing
     }
   }
 
+  @Test func removeAllGoesOnAfterAFileThatCannotBeDeleted() throws {
+    let engine = FileEngine(Folder(directory.url))
+    for key in ["a", "b", "c"] { try engine.set(Data("1".utf8), forKey: key) }
+    let count = Locked(0)
+    let plan = FaultPlan(decide: { event in
+      event.call == .unlink && count.increment() == 1 ? .fail(EACCES) : .proceed
+    })
+    FaultPlan.$current.withValue(plan) {
+      expectFailure(.accessDenied) { try engine.removeAll() }
+    }
+    #expect(try engine.keys().count == 1)
+  }
+
   @Test(arguments: ["null\n", " 1\n", "\u{FEFF}1", ""])
   func engineReturnsBytesOfOtherPrograms(_ text: String) throws {
     let engine = FileEngine(Folder(directory.url))
