@@ -40,7 +40,8 @@ extension FileSystem {
 
   /// A path that nothing has: `stem` with the time in seconds.
   static func unusedPath(_ stem: String) throws(StorageError) -> String {
-    let stem = "\(stem)-\(WallClock.now / WallClock.second)"
+    // As many digits as ``copies(_:)`` expects, also if the clock is wrong.
+    let stem = "\(stem)-\(max(1_000_000_000, WallClock.now / WallClock.second))"
     var path = stem
     var number = 1
     while try status(path, followsLinks: false) != nil {

@@ -9,6 +9,17 @@ import Testing
 
   init() throws { directory = try TemporaryDirectory() }
 
+  /// The clock of a machine without a battery may begin in 1970.
+  @Test(arguments: [-1, 0, 999_999_999])
+  func copiesAreFoundWhateverTheClockSays(_ time: Int64) throws {
+    let stem = directory.file("f.damaged").path
+    let path = try WallClock.$fixed.withValue(time * WallClock.second) {
+      try FileSystem.unusedPath(stem)
+    }
+    try directory.write([], to: FileSystem.name(of: path))
+    #expect(try FileSystem.copies(stem) == [path])
+  }
+
   @Test func replacingShowsOldOrNewContentsWhole() async throws {
     let (old, new) = (Array("old".utf8), Array("new".utf8))
     let count = try await failingEachCall(
