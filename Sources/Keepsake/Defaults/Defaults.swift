@@ -224,8 +224,8 @@ extension Defaults {
     attempt(suite) { store throws(StorageError) in try store.remove(key) } != nil
   }
 
-  /// Removes all values of a suite; its file no longer contains them. Copies of damaged files are
-  /// kept.
+  /// Removes all values of a suite; its file no longer contains them. Copies of damaged and
+  /// replaced files are kept.
   ///
   /// - Returns: Whether the suite is empty now. If not, the error is reported.
   @discardableResult

@@ -362,7 +362,8 @@ extension Defaults.Store {
     try remove(key.name)
   }
 
-  /// Removes all values; the file no longer contains them. Copies of damaged files are kept.
+  /// Removes all values; the file no longer contains them. Copies of damaged and replaced files are
+  /// kept.
   public func removeAll() throws(StorageError) {
     try perform("removeAll") { engine in
       try RunningUpdate.requireNone(of: self)
