@@ -127,11 +127,15 @@ package enum BackgroundWork {
       state.jobs.insert(job, at: index)
       state.hasWaitingThread = false
       jobIsAdded.signal()
-      if state.threadCount < maximumThreadCount,
-        BackgroundThread.start(.maintenance, { runJobs() })
-      {
-        state.threadCount += 1
-      }
+      startThread(&state)
+    }
+  }
+
+  private static func startThread(_ state: inout State) {
+    if state.threadCount < maximumThreadCount,
+      BackgroundThread.start(.maintenance, { runJobs() })
+    {
+      state.threadCount += 1
     }
   }
 
@@ -163,7 +167,10 @@ package enum BackgroundWork {
       let pause = first.due - .now
       if pause <= .zero {
         if first.delaysExit { state.unfinishedCount += 1 }
-        return .run(state.jobs.removeFirst())
+        state.jobs.removeFirst()
+        // The other jobs must not wait for this one, which may take long.
+        if !state.jobs.isEmpty, !state.hasWaitingThread { startThread(&state) }
+        return .run(first)
       }
       if !state.hasWaitingThread {
         state.hasWaitingThread = true

@@ -126,6 +126,19 @@ import Testing
     }
   }
 
+  /// Of the threads, only one waits for them.
+  @Test(.multiprocess) func aDelayedJobDoesNotWaitForAnotherOne() async {
+    await #expect(processExitsWith: .success) {
+      let gate = ThreadGate()
+      let hasRun = Locked(false)
+      BackgroundWork.run(after: .milliseconds(200)) { gate.wait() }
+      BackgroundWork.run(after: .milliseconds(400)) { hasRun.withLock { $0 = true } }
+      try await eventually("the second job has run") { hasRun.withLock { $0 } }
+      #expect(!gate.isOpen)
+      gate.open()
+    }
+  }
+
   @Test(.singleThreaded, .multiprocess)
   func queuedSyncsAreMadeBeforeALongJobIfNoOtherThreadCanBeStarted() async {
     await #expect(processExitsWith: .success) {
