@@ -23,6 +23,7 @@ package enum BackgroundWork {
     var unfinishedCount = 0
     /// The process that the pending syncs belong to.
     var generation = ForkGuard.generation
+    var syncThreadCount = 0
     var pendingSyncs: [(sync: @Sendable () -> Void, syncAtExit: @Sendable () -> Void)] = []
     var exitWork: [@Sendable () -> Void] = []
     var hasExitHook = false
@@ -74,44 +75,62 @@ package enum BackgroundWork {
   static func syncSoon(
     _ sync: @escaping @Sendable () -> Void, atExit syncAtExit: @escaping @Sendable () -> Void
   ) -> Bool {
-    let isFirst = state.withLock { state in
+    let (isDueNow, isReported) = state.withLock { state in
       if state.generation != ForkGuard.generation {
         state.generation = ForkGuard.generation
-        state.pendingSyncs = []  // they belong to the parent process
+        // They belong to the parent process.
+        (state.pendingSyncs, state.syncThreadCount) = ([], 0)
       }
       state.pendingSyncs.append((carryingTaskLocals(sync), syncAtExit))
       installExitHook(&state)
-      return state.pendingSyncs.count == 1
-    }
-    if ForkGuard.isForkedChild {
-      syncNow()
-    } else if isFirst, !startSyncThread() {
-      syncNow()
-      return state.withLock { state in
-        defer { state.isShortageReported = true }
-        return !state.isShortageReported
+      // The thread of an earlier one makes this one too.
+      if state.pendingSyncs.count > 1 || startSyncThread(&state, after: syncDelay) {
+        return (false, true)
       }
+      state.syncThreadCount += 1
+      defer { state.isShortageReported = true }
+      return (true, state.isShortageReported || ForkGuard.isForkedChild)
     }
-    return false
+    if isDueNow { makeSyncs() }
+    return !isReported
   }
 
   /// A thread of its own: the syncs must not wait for jobs, which may take long.
-  private static func startSyncThread() -> Bool {
-    BackgroundThread.start(.maintenance) {
-      BackgroundThread.sleep(for: syncDelay)
-      syncNow()
+  ///
+  /// - Returns: false if it cannot be started.
+  @discardableResult
+  private static func startSyncThread(_ state: inout State, after delay: Duration) -> Bool {
+    if ForkGuard.isForkedChild { return false }
+    // The first of them that ends its sync makes the next one.
+    if state.syncThreadCount == maximumThreadCount { return true }
+    let isStarted = BackgroundThread.start(.maintenance) {
+      BackgroundThread.sleep(for: delay)
+      makeSyncs()
+    }
+    if isStarted { state.syncThreadCount += 1 }
+    return isStarted
+  }
+
+  /// Makes one pending sync after the other, and leaves the rest to another thread each time: a
+  /// sync may wait for a server without end.
+  private static func makeSyncs() {
+    while let sync = state.withLock({ takeSync(&$0) }) {
+      sync()
+      state.withLock { $0.unfinishedCount -= 1 }
     }
   }
 
-  private static func syncNow() {
-    let pending = state.withLock { state in
-      // From here on the exit hook does not see them in the list, so it must wait for them.
-      state.unfinishedCount += 1
-      defer { state.pendingSyncs = [] }
-      return state.pendingSyncs
+  /// The next pending sync; nil if there is none, and the thread ends.
+  private static func takeSync(_ state: inout State) -> (@Sendable () -> Void)? {
+    if state.pendingSyncs.isEmpty {
+      state.syncThreadCount -= 1
+      return nil
     }
-    for (sync, _) in pending { sync() }
-    state.withLock { $0.unfinishedCount -= 1 }
+    // From here on the exit hook does not see it in the list, so it must wait for it.
+    state.unfinishedCount += 1
+    let (sync, _) = state.pendingSyncs.removeFirst()
+    if !state.pendingSyncs.isEmpty { startSyncThread(&state, after: .zero) }
+    return sync
   }
 
   // MARK: Threads

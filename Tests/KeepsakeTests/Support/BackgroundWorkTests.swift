@@ -126,6 +126,19 @@ import Testing
     }
   }
 
+  /// As of two suites, one of them on a server that does not answer.
+  @Test(.multiprocess) func aSyncDoesNotWaitForAnotherOne() async {
+    await #expect(processExitsWith: .success) {
+      let gate = ThreadGate()
+      let isSynced = Locked(false)
+      _ = BackgroundWork.syncSoon({ gate.wait() }, atExit: {})
+      _ = BackgroundWork.syncSoon({ isSynced.withLock { $0 = true } }, atExit: {})
+      try await eventually("the second sync is made") { isSynced.withLock { $0 } }
+      #expect(!gate.isOpen)
+      gate.open()
+    }
+  }
+
   /// Of the threads, only one waits for them.
   @Test(.multiprocess) func aDelayedJobDoesNotWaitForAnotherOne() async {
     await #expect(processExitsWith: .success) {
