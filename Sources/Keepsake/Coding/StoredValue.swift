@@ -15,6 +15,19 @@ enum StoredValue: Sendable {
   case json([UInt8])
 }
 
+extension StoredValue {
+  /// The value with bytes of its own. The caller's may be a part of a large buffer, or memory that
+  /// is used again or freed by code of the app.
+  var copied: StoredValue {
+    if case .data(let data) = self { .data(data.copied) } else { self }
+  }
+}
+
+extension Data {
+  /// The same bytes in memory of their own, with indices from 0.
+  var copied: Data { withUnsafeBytes { Data($0) } }
+}
+
 // MARK: - JSON
 
 extension StoredValue {

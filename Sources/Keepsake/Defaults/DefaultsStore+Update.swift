@@ -68,7 +68,7 @@ extension Defaults.Store {
             try Codec.decodeSetting(stored, as: T.self)
           } ?? defaultValue
         do throws(E) { try change(&value) } catch { return .failure(error) }
-        return .success((value, try Codec.encode(value)))
+        return .success((value, try Codec.encode(value)?.copied))
       }
       attempts: for _ in 0..<attemptsWithoutLock {
         let old = try engine.value(forKey: key)

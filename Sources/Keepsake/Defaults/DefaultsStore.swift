@@ -376,6 +376,7 @@ extension Defaults.Store {
   @usableFromInline
   func write(_ value: StoredValue?, forKey key: String) throws(StorageError) {
     try RunningUpdate.requireNone(of: self)
+    let value = value?.copied
     let isCounted = observation.beginWrite()
     defer { observation.endWrite(of: [key], isCounted: isCounted) }
     if lateEngine != nil { return try engine.get().set(value, forKey: key) }

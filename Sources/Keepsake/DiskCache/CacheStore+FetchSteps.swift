@@ -205,7 +205,7 @@ extension DiskCache.Store {
       let produced = DiskCache.CachedValue(value, created: now, tags: tags, isStale: false)
       let stored: StoredValue?
       do throws(StorageError) {
-        stored = try Codec.encode(value)
+        stored = try Codec.encode(value)?.copied
       } catch {
         report(error.inContext(of: "fetch", key: key, path: directoryPath))
         // Without a stored form there is nothing to share: each waiter produces its own value.

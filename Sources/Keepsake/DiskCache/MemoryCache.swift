@@ -157,6 +157,17 @@ final class MemoryCache: CacheEngine {
   func write(
     _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
   ) throws(StorageError) {
+    // Values of other kinds were encoded for this call.
+    let isCallers = payload.kind == .data
+    try store(
+      isCallers ? Payload(bytes: payload.bytes.copied, kind: .data) : payload, forKey: key,
+      options, hook: hook)
+  }
+
+  /// - Parameter payload: Its bytes must be its own.
+  fileprivate func store(
+    _ payload: Payload, forKey key: String, _ options: WriteOptions, hook: CommitHook
+  ) throws(StorageError) {
     let evicted = try state.withLock { state throws(StorageError) in
       try CacheSizeLimit.check(payload.bytes.count, within: state.limit, path: nil)
       try hook { () throws(StorageError) in
@@ -248,6 +259,6 @@ private final class MemoryWriter: CacheWriter {
 
   func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {
     let payload = Payload(bytes: data.withLock { $0 }, kind: .data)
-    try cache.write(payload, forKey: key, options, hook: hook)
+    try cache.store(payload, forKey: key, options, hook: hook)
   }
 }

@@ -84,7 +84,7 @@ final class ChunkReader: Sendable {
     switch source.contents {
     case .data(let data):
       let start = data.startIndex + position
-      return data[start..<start + count]
+      return data[start..<start + count].copied
     case .file(let opened): file = opened
     }
     if !isWhole { try verifyAll(file, &progress) }
