@@ -3,7 +3,7 @@ internal import Synchronization
 
 /// A cache in the memory of this process.
 final class MemoryCache: CacheEngine {
-  private struct Entry {
+  struct Entry {
     /// nil for a record that there is no value.
     let payload: Payload?
     var expiry: StoredExpiry
@@ -36,12 +36,14 @@ final class MemoryCache: CacheEngine {
     }
   }
 
-  private struct State {
+  struct State {
     /// By the key's bytes, because strings with different bytes can be equal.
     var entries: [[UInt8]: Entry] = [:]
     var size = 0
     var limit: Int?
     var lastUseNumber: UInt64 = 0
+    /// How many entries there are when those that have expired are removed next.
+    var nextSweep = 1_000
 
     mutating func remove(_ key: [UInt8]) -> Bool {
       guard let entry = entries.removeValue(forKey: key) else { return false }
@@ -52,6 +54,11 @@ final class MemoryCache: CacheEngine {
     mutating func set(_ payload: Payload?, _ options: WriteOptions, forKey key: [UInt8]) {
       let now = WallClock.now
       _ = remove(key)
+      // Whenever the number has doubled, so that it costs each entry little.
+      if entries.count >= nextSweep {
+        _ = removeExpired()
+        nextSweep = max(1_000, 2 * entries.count)
+      }
       lastUseNumber += 1
       entries[key] = Entry(
         payload: payload, expiry: options.expiry, details: options.details, created: now,
@@ -85,7 +92,7 @@ final class MemoryCache: CacheEngine {
     }
   }
 
-  private let state = Locked(State())
+  let state = Locked(State())
   let counts = CacheCounts()
   var directory: String? { nil }
 
