@@ -315,8 +315,9 @@ package final class InFlightFetches: Sendable {
       for waiter in fetch.waiters {
         waiter.continuation.resume(returning: .timedOut(fetch.producer.timeout))
       }
-      for action in fetch.timeoutActions { action() }
     }
+    // Last, because code of the app may take long.
+    for action in overdue.flatMap(\.timeoutActions) { action() }
   }
 
   /// Forgets a call that is about to return.

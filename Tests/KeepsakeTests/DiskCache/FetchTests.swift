@@ -343,6 +343,32 @@ private struct Failure: Error {}
     #expect(InFlightFetches.shared.isEmpty(for: store))
   }
 
+  /// An app's handler of failures, or a server, may take long.
+  @Test func whatATimeoutRunsDelaysNoOtherCall() async throws {
+    let (fetches, store) = (InFlightFetches(), DiskCache.shared)
+    let makeCall = { @Sendable (key: String) in
+      fetches.makeCall(to: .init(store, key), timeout: .seconds(1)).call
+    }
+    var calls: [InFlightFetches.Call] = []
+    repeat {
+      for call in calls { fetches.finish(call, with: .cancelled) }
+      calls = ["a", "b"].map(makeCall)
+    } while fetches.state.withLock { Set($0.fetches.values.map(\.deadline)).count } > 1
+    let ended = Locked(0)
+    let join = { @Sendable (key: String) async in
+      _ = await fetches.join(makeCall(key))
+      _ = ended.increment()
+    }
+    let waiting = ["a", "b"].map { key in Task { await join(key) } }
+    try await wait { ended.withLock { $0 } > 0 || fetches.waiterCount(of: store) == 2 }
+    for call in calls {
+      fetches.onTimeout(of: call) {
+        waitUntil("both calls have ended") { ended.withLock { $0 } == 2 }
+      }
+    }
+    for task in waiting { await task.value }
+  }
+
   @Test @MainActor func producesInTheCallersIsolation() async throws {
     // Changing a class that is not Sendable compiles only if the closure has the caller's
     // isolation.
