@@ -142,7 +142,7 @@ final class SettingsObservation: Observable, Sendable {
 
   /// Checks in the background, because observers must not be called in the middle of a read.
   private func checkSoon() {
-    BackgroundWork.run { [weak self] in self?.check() }
+    BackgroundWork.run(delaysExit: false) { [weak self] in self?.check() }
   }
 
   /// Notifies the observers of every tracked value that has changed: by another process, or by a

@@ -19,8 +19,10 @@ package enum BackgroundWork {
     /// Whether a thread is waiting for the next job to become due; one is enough. A job that is
     /// added wakes it.
     var hasWaitingThread = false
-    /// How many jobs and syncs are running that a normal exit waits for.
-    var unfinishedCount = 0
+    /// How many syncs are running. A normal exit waits for them…
+    var runningSyncCount = 0
+    /// …and for jobs that delay it.
+    var runningJobCount = 0
     /// The process that the pending syncs belong to.
     var generation = ForkGuard.generation
     var syncThreadCount = 0
@@ -31,17 +33,21 @@ package enum BackgroundWork {
   }
 
   private static let state = Locked(State())
-  /// Enough for work that waits for the disk, however many jobs there are.
-  private static let maximumThreadCount = 4
+  /// Enough jobs that delay the exit, which may wait for the disk for minutes. One more thread is
+  /// for the others, such as the timeouts of fetches.
+  private static let maximumJobCount = 4
+  private static let maximumThreadCount = maximumJobCount + 1
   private static let jobIsAdded = Condition()
   private static let maximumExitDelay = Duration.seconds(2)
 
   /// Runs `work` soon, on another thread because the caller may hold a lock that it needs. A forked
   /// child, which may not use threads, runs it at once.
+  ///
+  /// - Parameter delaysExit: False for quick work that a process need not finish.
   @inline(never)
-  package static func run(_ work: @escaping @Sendable () -> Void) {
+  package static func run(delaysExit: Bool = true, _ work: @escaping @Sendable () -> Void) {
     if ForkGuard.isForkedChild { return work() }
-    add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: true))
+    add(Job(due: .now, work: carryingTaskLocals(work), delaysExit: delaysExit))
   }
 
   /// Runs `work` after `delay`, unless the process has ended by then.
@@ -116,7 +122,7 @@ package enum BackgroundWork {
   private static func makeSyncs() {
     while let sync = state.withLock({ takeSync(&$0) }) {
       sync()
-      state.withLock { $0.unfinishedCount -= 1 }
+      state.withLock { $0.runningSyncCount -= 1 }
     }
   }
 
@@ -127,7 +133,7 @@ package enum BackgroundWork {
       return nil
     }
     // From here on the exit hook does not see it in the list, so it must wait for it.
-    state.unfinishedCount += 1
+    state.runningSyncCount += 1
     let (sync, _) = state.pendingSyncs.removeFirst()
     if !state.pendingSyncs.isEmpty { startSyncThread(&state, after: .zero) }
     return sync
@@ -169,7 +175,7 @@ package enum BackgroundWork {
       switch state.withLock({ nextStep(&$0) }) {
       case .run(let job):
         job.work()
-        if job.delaysExit { state.withLock { $0.unfinishedCount -= 1 } }
+        if job.delaysExit { state.withLock { $0.runningJobCount -= 1 } }
       case .wait(let pause):
         state.wait(for: jobIsAdded, timeout: pause) { state, isTimedOut -> Void? in
           if !isTimedOut, state.hasWaitingThread { return nil }
@@ -182,14 +188,15 @@ package enum BackgroundWork {
   }
 
   private static func nextStep(_ state: inout State) -> Step {
-    if let first = state.jobs.first {
-      let pause = first.due - .now
+    let mayDelayExit = state.runningJobCount < maximumJobCount
+    if let index = state.jobs.firstIndex(where: { mayDelayExit || !$0.delaysExit }) {
+      let pause = state.jobs[index].due - .now
       if pause <= .zero {
-        if first.delaysExit { state.unfinishedCount += 1 }
-        state.jobs.removeFirst()
+        let job = state.jobs.remove(at: index)
+        if job.delaysExit { state.runningJobCount += 1 }
         // The other jobs must not wait for this one, which may take long.
         if !state.jobs.isEmpty, !state.hasWaitingThread { startThread(&state) }
-        return .run(first)
+        return .run(job)
       }
       if !state.hasWaitingThread {
         state.hasWaitingThread = true
@@ -240,7 +247,8 @@ package enum BackgroundWork {
   private static var hasUnfinishedWork: Bool {
     state.withLockIfAvailable { state in
       // Without a thread, jobs that are waiting will not be run.
-      state.unfinishedCount > 0 || state.threadCount > 0 && state.jobs.contains(where: \.delaysExit)
+      state.runningSyncCount + state.runningJobCount > 0
+        || state.threadCount > 0 && state.jobs.contains(where: \.delaysExit)
     } ?? true
   }
 }

@@ -115,6 +115,21 @@ import Testing
     }
   }
 
+  /// Timeouts of fetches, and looks for changes of settings.
+  @Test(.multiprocess) func timedJobsDoNotWaitForLongJobs() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let store = directory.cache()
+      let fetches = InFlightFetches.shared
+      try await withLongJobs {
+        let (call, _) = fetches.makeCall(to: .init(store, "k"), timeout: .milliseconds(20))
+        try await eventually("the producer is overdue") { !fetches.isFetching(call.target) }
+        fetches.finish(call, with: .cancelled)
+        fetches.leave(call)
+      }
+    }
+  }
+
   /// A thread that waits until the sync is due takes a long job in the meantime.
   @Test(.multiprocess) func queuedSyncsDoNotWaitForLongJobs() async {
     await #expect(processExitsWith: .success) {
