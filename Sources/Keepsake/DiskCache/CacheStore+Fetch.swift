@@ -51,7 +51,7 @@ extension DiskCache.Store {
   ) async throws -> DiskCache.CachedValue<T>? {
     let policy = FetchPolicy(
       expiry: expiry, staleIfFailing: staleIfFailing, keptFor: keptFor, nilExpiry: nilExpiry,
-      returnsTags: true, timeout: timeout)
+      returnsNil: true, timeout: timeout)
     return try await fetch(key, policy, isolation: isolation, produce)
   }
 
@@ -70,7 +70,7 @@ extension DiskCache.Store {
   ) async throws -> DiskCache.CachedValue<T>? {
     let policy = FetchPolicy(
       expiry: expiry, staleFor: staleFor, staleIfFailing: staleIfFailing, keptFor: keptFor,
-      nilExpiry: nilExpiry, returnsTags: true, timeout: timeout)
+      nilExpiry: nilExpiry, returnsNil: true, timeout: timeout)
     return try await fetchInBackground(key, policy, isolation: isolation, .result(produce))
   }
 

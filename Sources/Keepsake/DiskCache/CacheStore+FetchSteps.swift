@@ -81,6 +81,8 @@ extension DiskCache.Store {
       case .failure(let error): throw error
       case .timedOut(let timeout): throw timeoutError(key, timeout)
       case .found(.stale(let entry)) where !entry.isStale(for: length): continue
+      // On its own, this call would have produced a value.
+      case .found(.noValue) where !policy.returnsNil && !(T.self is any AnyOptional.Type): continue
       case .found(let found):
         (try? engine)?.counts.addCoalesced()
         return try value(of: found, key)
@@ -282,10 +284,11 @@ extension DiskCache.Store {
   private func lookUp<T: Codable>(
     _ key: String, _ policy: FetchPolicy, isolation: isolated (any Actor)?
   ) async throws -> Lookup<T> {
-    let (noValue, tags) = (policy.nilExpiry != nil, policy.returnsTags)
+    let noValue = policy.nilExpiry != nil
     let result = try await perform { store -> CacheLookup? in
       do throws(StorageError) {
-        return try store.engine.find(key, noValue: noValue, tags: tags)
+        // With the tags, because a call that joins this one may return them.
+        return try store.engine.find(key, noValue: noValue, tags: true)
       } catch {
         store.report(error.inContext(of: "fetch", key: key, path: store.directoryPath))
         return nil

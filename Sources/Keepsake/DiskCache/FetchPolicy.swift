@@ -9,14 +9,14 @@ struct FetchPolicy: Sendable {
   let kept: Int64
   /// How long to remember that there is no value; nil if that is not stored.
   let nilExpiry: DiskCache.Expiry?
-  /// Whether the fetch returns the tags of an entry, which are read from its sidecar.
-  let returnsTags: Bool
+  /// Whether the fetch can return that there is no value, of whatever type.
+  let returnsNil: Bool
   /// How long other calls wait for the producer.
   let timeout: Duration
 
   init(
     expiry: DiskCache.Expiry, staleFor: Duration? = nil, staleIfFailing: Duration? = nil,
-    keptFor: Duration? = nil, nilExpiry: DiskCache.Expiry? = nil, returnsTags: Bool = false,
+    keptFor: Duration? = nil, nilExpiry: DiskCache.Expiry? = nil, returnsNil: Bool = false,
     timeout: Duration
   ) {
     self.expiry = expiry
@@ -24,7 +24,7 @@ struct FetchPolicy: Sendable {
     self.staleIfFailing = staleIfFailing?.positiveNanoseconds ?? 0
     kept = max(self.staleFor, self.staleIfFailing, keptFor?.positiveNanoseconds ?? 0)
     self.nilExpiry = nilExpiry
-    self.returnsTags = returnsTags
+    self.returnsNil = returnsNil
     self.timeout = timeout
   }
 

@@ -224,6 +224,54 @@ import Testing
     #expect(try store.model("v") == "v")
   }
 
+  // MARK: Joining a look-up
+
+  /// A fetch that joins another one while that looks for the entry.
+  private func joinLookUp<T: Sendable>(
+    _ first: @escaping @Sendable () async throws -> Void,
+    _ second: @escaping @Sendable () async throws -> T
+  ) async throws -> T {
+    let gate = ThreadGate()
+    let plan = FaultPlan(decide: { event in
+      if event.call == .stat { gate.wait() }
+      return .proceed
+    })
+    let leader = FaultPlan.$current.withValue(plan) { Task { try await first() } }
+    let store = DiskCache.shared
+    try await eventually("one fetch leads") { InFlightFetches.shared.isFetching(.init(store, "k")) }
+    let other = Task { try await second() }
+    try await eventually("the other one waits") {
+      InFlightFetches.shared.waiterCount(of: store) == 1
+    }
+    gate.open()
+    try await leader.value
+    return try await other.value
+  }
+
+  @Test func aFetchThatJoinsAPlainOneGetsTheTags() async throws {
+    try DiskCache.shared.set("v", forKey: "k", tags: ["etag": "1"])
+    let tags = try await joinLookUp {
+      _ = try await DiskCache.fetch("k") { "unused" }
+    } _: {
+      try await DiskCache.fetch("k", expiry: .never) { (_: DiskCache.CachedValue<String>?) in
+        .value("unused")
+      }?.tags
+    }
+    #expect(tags == ["etag": "1"])
+  }
+
+  @Test func aPlainFetchThatJoinsAnswerOfNoValueProducesOne() async throws {
+    let absent = { @Sendable () async throws in
+      let value = try await DiskCache.fetch("k", expiry: .never, nilExpiry: .days(1)) {
+        (_: DiskCache.CachedValue<String>?) in .value(nil)
+      }
+      #expect(value == nil)
+    }
+    try await absent()
+    #expect(try await joinLookUp(absent) { try await DiskCache.fetch("k") { "new" } } == "new")
+    #expect(DiskCache.model("k") == "new")
+  }
+
   // MARK: Jitter
 
   @Test func jitterSpreadsExpiries() throws {
