@@ -38,11 +38,22 @@ struct TemporaryFile: ~Copyable {
   static func make(
     at path: String, for destination: String, in directory: DirectoryHandle? = nil, mode: UInt32
   ) throws(StorageError) -> TemporaryFile {
-    let file = try File(path, in: directory, .create, mode: mode)
+    let file: File
+    do throws(StorageError) {
+      file = try File(path, in: directory, .create, mode: mode)
+    } catch {
+      throw error.at(directory.path(of: destination))
+    }
     let temporary = TemporaryFile(file, at: path, for: destination, in: directory)
     // The umask rarely restricts the user, but often restricts other users.
     if mode & 0o077 != 0 { try temporary.file.setMode(mode) }
     return temporary
+  }
+
+  /// Writes all of `bytes` at the current position. Errors name the destination, which the caller
+  /// knows.
+  func write(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
+    if let failure = file.write(bytes).failure { throw failure.at(directory.path(of: destination)) }
   }
 
   /// Gives the file its final name. An existing file of that name is replaced.

@@ -168,6 +168,9 @@ public struct StorageError: Error, Sendable {
     }
   }
 
+  /// The same failure at another path.
+  func at(_ path: String) -> StorageError { changed { $0.path = path } }
+
   /// The same description as a warning.
   package var asWarning: StorageError { changed { $0.severity = .warning } }
 

@@ -39,7 +39,7 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     // Checked with each piece, because the rest may not fit on the disk.
     try files.requireSize(count + bytes.count, key, cache)
     try requireOpen()
-    if let failure = temporary.file.write(bytes).failure { throw failure }
+    try temporary.write(bytes)
     checksum.update(bytes)
     count += bytes.count
   }

@@ -258,7 +258,7 @@ struct LockedEntry {
     var temporary = try TemporaryFile.make(
       at: cache.temporaryName(in: name.directory), for: name.sidecarPath, in: cache.directory,
       mode: cache.fileMode)
-    if let failure = temporary.file.write(bytes).failure { throw failure }
+    try temporary.write(bytes)
     if isDurable { try temporary.file.synchronize() }
     try temporary.moveToDestination()
     if isDurable {

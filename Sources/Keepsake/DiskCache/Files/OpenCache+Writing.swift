@@ -16,7 +16,7 @@ extension OpenCache {
     var temporary = try makeTemporary(for: name)
     let summary = try payload.bytes.span.bytes.withUnsafeBytes {
       (bytes) throws(StorageError) -> PayloadSummary in
-      if let failure = temporary.file.write(bytes).failure { throw failure }
+      try temporary.write(bytes)
       return PayloadSummary(
         kind: payload.kind, size: bytes.count, checksum: StreamChecksum.sum(bytes))
     }
