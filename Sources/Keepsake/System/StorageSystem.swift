@@ -8,8 +8,8 @@ public enum StorageSystem {
   /// error that the program was started with, and nothing if the program has replaced that stream.
   ///
   /// The same operation, code, path and key are reported at most once a second, and of each
-  /// operation, code and path at most ten keys a second. ``StorageError/suppressedCount`` of the
-  /// next report says how many failures were not reported. Each
+  /// operation and code at most ten failures a second. ``StorageError/suppressedCount`` of the next
+  /// report says how many failures were not reported. Each
   /// ``withTemporary(engines:keySources:authenticate:isolation:_:)`` block has its own handler. The
   /// handler may be called on any thread, and holds up the call that failed.
   ///

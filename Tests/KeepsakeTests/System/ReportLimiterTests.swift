@@ -33,18 +33,37 @@ import Testing
         == true)
   }
 
-  @Test func manyKeysOfOneKindDoNotHideAnotherKind() {
-    let reported = (0..<1_000).filter { admit("\($0)", after: .zero) != nil }
-    #expect(reported.count == ReportLimiter.maximumKeyCount)
-    #expect(admit("k", path: "/other", after: .zero)?.suppressedCount == 990)
+  @Test func manyFailuresOfOneKindDoNotHideAnotherKind() {
+    let reported = (0..<1_000).filter { number in
+      admit("\(number % 7)", path: "/\(number)", after: .zero) != nil
+    }
+    #expect(reported.count == ReportLimiter.maximumCount)
+    let other = StorageError(.diskFull, operation: "get", key: "0", path: "/0", remedy: "Look.")
+    #expect(limiter.admit(other, at: start)?.suppressedCount == 990)
+    #expect(admit("0", path: "/0", after: .seconds(1))?.suppressedCount == 0)
   }
 
-  @Test func remembersABoundedNumberOfReports() {
-    let count = ReportLimiter.maximumKindCount
-    let reported = (0..<(2 * count)).filter { admit("k", path: "/\($0)", after: .zero) != nil }
-    #expect(reported.count == count)
-    #expect(admit("k", path: "/new", after: .milliseconds(500)) == nil)
-    #expect(admit("k", path: "/new", after: .seconds(1))?.suppressedCount == count + 1)
+  @Test func theSameKeyOfAnotherPathIsReported() {
+    for path in ["/p", "/q"] { #expect(admit("a", path: path, after: .zero) != nil) }
+    for path in ["/p", "/q"] { #expect(admit("a", path: path, after: .zero) == nil) }
+  }
+
+  /// Each write of an entry has a temporary file with another name.
+  @Test(.temporaryStorage) func aFullDiskIsReportedForTenKeys() throws {
+    let failures = Failures()
+    StorageSystem.onFailure = failures.append
+    DiskCache.set(0, forKey: "0")
+    let path = try DiskCache.shared.payload("0")
+    ReportLimiter.$period.withValue(.seconds(3_600)) {
+      withDiskFull(afterBytes: 0) {
+        for _ in 0..<3 { DiskCache.set(0, forKey: "0") }
+        #expect(failures.all.count == 1)
+        for key in 1..<100 { DiskCache.set(0, forKey: "\(key)") }
+      }
+    }
+    #expect(failures.all.count == ReportLimiter.maximumCount)
+    #expect(failures.all.first?.path == path)
+    #expect(failures.all.allSatisfy { $0.code == .diskFull && $0.path?.hasSuffix(".tmp") == false })
   }
 
   @Test(.temporaryStorage) func eachUnreadableSettingIsReported() {
