@@ -60,6 +60,20 @@ extension ReadableFile where Self: ~Copyable {
     return bytes
   }
 
+  /// Calls `body` with all bytes up to the end of the file, in pieces of at most 1 MiB.
+  func readInPieces(
+    _ body: (UnsafeRawBufferPointer) throws(StorageError) -> Void
+  ) throws(StorageError) {
+    let size = 1 << 20
+    var position = 0
+    while true {
+      let bytes = try read(from: position, count: size)
+      try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try body(bytes) }
+      if bytes.count < size { return }
+      position += size
+    }
+  }
+
   /// Reads the start of the file with one call, which usually returns the whole of a file that
   /// fits.
   func readOnce(into buffer: UnsafeMutableRawBufferPointer) throws(StorageError) -> Int {

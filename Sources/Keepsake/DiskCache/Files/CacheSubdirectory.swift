@@ -180,7 +180,7 @@ struct CacheSubdirectory {
       let entry = try cache.lock(name, timeout: ledger.timeout)
       defer { entry.unlock() }
       var result = try cache.lookUpOnce(name, nil, [])
-      if case .mismatch = result { result = try entry.resolve(nil, .readPayload) }
+      if case .mismatch = result { result = try entry.resolve(nil, []) }
       switch result {
       case .found(let found, _), .detailed(let found, _, _):
         let used = found.lastRecordedUse

@@ -83,6 +83,14 @@ struct LockedEntry {
     return result
   }
 
+  /// Removes the entry if it still has the payload that was found to be damaged.
+  func removeDamaged(_ damaged: VerifiedEntry) {
+    let payload = try? FileSystem.status(name.path, in: cache.directory, withTimes: true)
+    guard let payload, damaged.matches(payload, keyID: name.keyID) else { return }
+    cache.counts.damaged.add(1, ordering: .relaxed)
+    try? remove()
+  }
+
   // MARK: Publishing
 
   /// Makes the payload in a temporary file, and the record of its sidecar, visible as the entry.

@@ -8,13 +8,15 @@ struct LookupOptions: OptionSet {
   static let readPayload = Self(rawValue: 1)
   /// Counts as a use, which postpones the entry's expiry and eviction.
   static let recordUse = Self(rawValue: 2)
-  /// Ignores what this process knows, and accepts a payload whose time is not the one in the
-  /// sidecar if its checksum is right. The key must be locked.
+  /// Ignores what this process knows, compares the payload's checksum, and accepts a payload whose
+  /// time is not the one in the sidecar if that is right. The key must be locked.
   static let revalidate = Self(rawValue: 4)
   /// Finds an entry that has expired and is kept, without counting that as a use.
   static let acceptStale = Self(rawValue: 8)
   /// Reads the details of an entry that has not expired.
   static let details = Self(rawValue: 16)
+
+  var comparesChecksum: Bool { !isDisjoint(with: [.readPayload, .revalidate]) }
 }
 
 enum LookupResult {
@@ -64,7 +66,7 @@ extension OpenCache {
       case .mismatch: continue
       }
     }
-    return try resolve(name, key, options.union(.readPayload)) ?? .missing
+    return try resolve(name, key, options) ?? .missing
   }
 
   /// Looks again at an entry that has expired, or whose files did not match each other, and removes
@@ -93,7 +95,7 @@ extension OpenCache {
     let known =
       options.contains(.revalidate)
       ? nil : verifiedEntries.entry(name, isUse: options.contains(.recordUse))
-    guard options.contains(.readPayload) else {
+    guard options.comparesChecksum else {
       guard let payload = try FileSystem.status(name.path, in: directory, withTimes: true) else {
         return .missing
       }
@@ -117,8 +119,14 @@ extension OpenCache {
       guard let data = try file.data(count: payload.size) else { return .mismatch }
       return try addDetails(to: known, data, payload, name, key, options)
     }
-    return try validate(name, key, payload, options) { isValid throws(StorageError) in
-      try file.data(count: payload.size, where: isValid)
+    return try validate(name, key, payload, options) { checksum throws(StorageError) in
+      guard options.contains(.readPayload) else {
+        // The value may be large.
+        var sum = StreamChecksum()
+        try file.readInPieces { sum.update($0) }
+        return sum.value == checksum ? Data() : nil
+      }
+      return try file.data(count: payload.size) { StreamChecksum.sum($0) == checksum }
     }
   }
 
@@ -137,11 +145,11 @@ extension OpenCache {
   ///
   /// - Parameters:
   ///   - payload: The status of the payload file.
-  ///   - read: Reads the payload; returns nil if `isValid` returns false.
+  ///   - read: Returns the payload if it is to be read, and nil if it has another checksum.
   @inline(__always)
   private func validate(
     _ name: EntryName, _ key: String?, _ payload: FileStatus, _ options: LookupOptions,
-    _ read: (_ isValid: (UnsafeRawBufferPointer) -> Bool) throws(StorageError) -> Data?
+    _ read: (_ checksum: UInt64) throws(StorageError) -> Data?
   ) throws(StorageError) -> LookupResult {
     if payload.isDirectory { return .mismatch }
     let now = WallClock.now
@@ -166,13 +174,13 @@ extension OpenCache {
       guard options.contains(.acceptStale), options.contains(.readPayload) else {
         return .stale(entry, nil, details)
       }
-      let data = try read { StreamChecksum.sum($0) == sidecar.checksum }
+      let data = try read(sidecar.checksum)
       return data.map { .stale(entry, $0, details) } ?? .mismatch
     }
     if options.contains(.recordUse) { entry.lastUsed = now }
     var data: Data?
-    if options.contains(.readPayload) {
-      data = try read { StreamChecksum.sum($0) == sidecar.checksum }
+    if options.comparesChecksum {
+      data = try read(sidecar.checksum)
       if data == nil { return .mismatch }
       entry.isPayloadVerified = true
     }
@@ -257,7 +265,11 @@ extension OpenCache {
       guard let sidecar = try readSidecar(of: entry, payload, name, key) else { continue }
       source.verify = { [self] sum throws(StorageError) in
         if sum == sidecar.checksum { return verifiedEntries.notePayloadVerified(entry, of: name) }
-        _ = try resolve(name, key, .readPayload)
+        // As for any reader, the next one can also clean up.
+        if let locked = try? lock(name, timeout: .zero) {
+          defer { locked.unlock() }
+          locked.removeDamaged(entry)
+        }
         throw StorageError(
           .damaged, operation: "chunks", path: file.path,
           reason: "the bytes are not those that were stored", remedy: "Store the value again.")

@@ -171,6 +171,48 @@ import Testing
     }
   }
 
+  @Test(arguments: [false, true])
+  func aLargePayloadIsNotReadWholeByACallThatReturnsNoValue(isDamaged: Bool) throws {
+    let large = Data(count: 3 << 20)
+    for call in Self.callsWithoutPayload {
+      try directory.cache().set(large, forKey: "k")
+      let file = try File(directory.cache().payload("k"), .readWrite)
+      if isDamaged { try file.overwrite([UInt8(1)].span.bytes, at: 2 << 20) }
+      try file.setTimes(accessed: 0, modified: 0)
+      let store = directory.cache()
+      let sizes = try readSizes { () throws in #expect(try call(store) != isDamaged) }
+      #expect(sizes.max() == 1 << 20)
+      #expect(store.statistics.damaged == (isDamaged ? 1 : 0))
+      #expect(try directory.cache().get("k") == (isDamaged ? nil : large))
+    }
+  }
+
+  @Test func damageThatAPassFindsIsNotLookedForAgain() async throws {
+    let store = directory.cache()
+    try store.set(Data(count: 3 << 20), forKey: "k")
+    let path = try store.payload("k")
+    var bytes = [UInt8](repeating: 0, count: 3 << 20)
+    bytes[7] = 1
+    try overwrite(path, with: bytes)
+    let next = directory.cache()
+    let chunks = try #require(try next.chunks("k"))
+    let count = Locked(0)
+    let plan = FaultPlan(
+      decide: { _ in .proceed },
+      observe: { event, result in
+        guard event.call == .read, event.path == path, case .success(let size) = result else {
+          return
+        }
+        count.withLock { $0 += size }
+      })
+    let error = await #expect(throws: StorageError.self) {
+      try await FaultPlan.$current.withValue(plan) { for try await _ in chunks {} }
+    }
+    #expect(error?.code == .damaged && next.statistics.damaged == 1)
+    #expect(count.withLock { $0 } == 3 << 20)
+    #expect(try entryFiles() == [])
+  }
+
   /// As in a copy that was made without the nanoseconds.
   @Test func aPayloadWithOtherTimesIsValidAndGetsThemBack() throws {
     try directory.cache().set(value, forKey: "k", expiry: .days(1))
