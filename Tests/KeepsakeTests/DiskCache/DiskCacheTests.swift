@@ -206,6 +206,19 @@ extension DiskCache.Key<Article> {
     #expect(store.statistics.evictions == 3)
   }
 
+  @Test func anEntryThatWasStoredWhileTheClockWasAheadIsUsedLikeOthers() throws {
+    let store = DiskCache.shared
+    try anHourLater { try store.set(value, forKey: "ahead") }
+    for number in 0..<19 { try store.set(value, forKey: "k\(number)") }
+    #expect(try systemCalls { _ = try store.get("ahead") }.contains(.times), "the use is recorded")
+    try waitUntil("entries are evicted") {
+      // Again, because the sizes are unknown for a while after the clock was set back.
+      store.sizeLimit = 19 * 8_192
+      return try store.totalSize <= 19 * 8_192
+    }
+    #expect(try store.contains("ahead"))
+  }
+
   /// A scan looks at every file, so evicting a few entries must not need one each time.
   @Test func oneScanFindsTheEntriesOfManyEvictions() throws {
     let directory = try TemporaryDirectory(isQuick: true)

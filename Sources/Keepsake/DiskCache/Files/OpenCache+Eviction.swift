@@ -170,9 +170,10 @@ extension OpenCache {
     // The kernel's time of the sidecar can be a timer tick before the exact times in memory. An
     // entry that was stored in that tick must not count as older than all that were read in it.
     let created = payload.map { $0.canExpire ? .min : $0.accessed } ?? .min
-    let lastUsed = max(sidecar.modified, created, verifiedEntries.lastUse(of: name) ?? .min)
+    let times = [sidecar.modified, created, verifiedEntries.lastUse(of: name) ?? .min]
     // A time in the future says nothing, because the clock has been set back since.
-    return lastUsed > WallClock.now + 60 * WallClock.second ? .min : lastUsed
+    let latest = WallClock.now.addingSaturated(60 * WallClock.second)
+    return times.filter { $0 <= latest }.max() ?? .min
   }
 
   /// Removes an entry, unless it was used since it was chosen, or is being written.

@@ -46,7 +46,8 @@ struct VerifiedEntry: Sendable {
   func shouldRecordUse(at now: Int64) -> Bool {
     var interval = 600 * WallClock.second
     if case .idle(let length) = expiry { interval = min(interval, length / 16) }
-    return now.subtractingSaturated(lastRecordedUse) >= interval
+    // Also if that was recorded while the clock was ahead.
+    return !(0..<interval).contains(now.subtractingSaturated(lastRecordedUse))
   }
 }
 
