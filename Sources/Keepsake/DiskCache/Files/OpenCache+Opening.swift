@@ -19,7 +19,18 @@ extension OpenCache {
     try FileSystem.requireTrustedLinks(paths.directory)
     let mode = try paths.parent.createIfNeeded(durable: false)
     let isNew = try FileSystem.status(paths.directory) == nil
-    if isNew { try FileSystem.createDirectory(paths.directory, mode: mode, durable: false) }
+    if isNew {
+      try FileSystem.createDirectory(paths.directory, mode: mode, durable: false)
+      // Not `notFound`, which would be tried again.
+      if try FileSystem.status(paths.directory) == nil,
+        try FileSystem.status(paths.directory, followsLinks: false)?.isSymbolicLink == true
+      {
+        throw StorageError(
+          .symbolicLink, operation: "open", path: paths.directory,
+          reason: "the symbolic link leads to nothing",
+          remedy: "Mount the disk that it leads to, or remove the link.")
+      }
+    }
     let ledger = try CacheLedger.createOrOpen(
       paths, mode: mode & 0o666, timeout: timeout, isEmpty: isNew)
     try paths.writeTagIfMissing(mode: mode & 0o666)

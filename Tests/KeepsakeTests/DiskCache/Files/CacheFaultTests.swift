@@ -45,6 +45,23 @@ import Testing
     try FaultSweep<EndlessCacheModel>().runKills()
   }
 
+  @Test func aLinkToADiskThatIsNotMountedIsAnError() throws {
+    let store = directory.ownCache("x")
+    try FileManager.default.createSymbolicLink(
+      at: directory.file("x"), withDestinationURL: directory.file("unmounted/cache"))
+    var error: StorageError?
+    let calls = systemCalls {
+      error = expectFailure(.symbolicLink) { try store.set(1, forKey: "k") }
+    }
+    #expect(error?.path == directory.file("x").path)
+    #expect(calls.count < 20)
+    #expect(try directory.names() == ["x"])
+    try FileManager.default.createDirectory(
+      at: directory.file("unmounted/cache"), withIntermediateDirectories: true)
+    try store.set(1, forKey: "k")
+    #expect(try store.model("k") == 1)
+  }
+
   @Test func aPayloadThatCannotBeRenamedLeavesTheOldValue() throws {
     try store.set(Self.old, forKey: "k")
     let plan = FaultPlan(decide: { [.exchange, .rename].contains($0.call) ? .fail(EIO) : .proceed })
