@@ -138,15 +138,16 @@ extension OpenCache {
 /// The times of a payload file.
 ///
 /// The nanoseconds of its modification time are random, so that no other payload of this name has
-/// the same time; they are odd if the entry never expires. The time of the last access is the time
-/// of expiry, so that a scan need not read the sidecar.
+/// the same time; they are odd if the entry never expires. They are no multiple of 100, so that a
+/// file system that keeps times to 100 ns does not seem to keep them exactly. The time of the last
+/// access is the time of expiry, so that a scan need not read the sidecar.
 struct PayloadTimes {
   let accessed: Int64
   let modified: Int64
 
   @inline(__always)
   init(created: Int64, expires: Int64, random: UInt64) {
-    let nanoseconds = Int64(random % UInt64(WallClock.second / 2)) * 2
+    let nanoseconds = Int64(random % UInt64(WallClock.second / 4)) * 4 + 2
     let latest = Int64.max - WallClock.second
     let second = min(created, latest) / WallClock.second * WallClock.second
     modified = second + nanoseconds + (expires == .max ? 1 : 0)

@@ -145,6 +145,18 @@ import Testing
     }
   }
 
+  /// Some file systems keep times to 100 ns, which one file must tell.
+  @Test func noTimeOfAPayloadIsOneThatACoarseFileSystemKeeps() {
+    for expires in [Int64.max, 5] {
+      for random in 0..<200 {
+        let times = PayloadTimes(created: 0, expires: expires, random: UInt64(random))
+        #expect(times.modified % 100 != 0 && (0..<WallClock.second).contains(times.modified))
+      }
+      let last = PayloadTimes(created: 0, expires: expires, random: .max)
+      #expect((0..<WallClock.second).contains(last.modified))
+    }
+  }
+
   @Test func aChangedPayloadIsAMissForAStoreThatHasReadIt() throws {
     let store = directory.cache()
     try store.set(value, forKey: "k")
