@@ -349,18 +349,26 @@ package final class FileCache: CacheEngine {
   package func remove(
     _ key: String, if condition: @escaping () -> Bool, hook: CommitHook
   ) throws(StorageError) {
-    guard let cache = try openCache() else { return try hook {} }
-    let name = try EntryName(key: key, rules: cache.rules)
-    if cache.ledger == nil, try FileSystem.status(name.path, in: cache.directory) == nil,
-      try FileSystem.status(name.sidecarPath, in: cache.directory) == nil
-    {
-      return try hook {}
+    if try isMissing(key) {
+      try hook {}
+      // A fetch may have stored the value before the hook ended it.
+      if try isMissing(key) { return }
     }
     try withOpenCacheForWriting { cache throws(StorageError) in
+      let name = try EntryName(key: key, rules: cache.rules)
       let entry = try cache.lock(name, timeout: timeout)
       defer { entry.unlock() }
       try hook { () throws(StorageError) in if condition() { try entry.remove() } }
     }
+  }
+
+  /// Whether there is no cache, or no file of an entry in one without a ledger.
+  private func isMissing(_ key: String) throws(StorageError) -> Bool {
+    guard let cache = try openCache() else { return true }
+    if cache.ledger != nil { return false }
+    let name = try EntryName(key: key, rules: cache.rules)
+    if try FileSystem.status(name.path, in: cache.directory) != nil { return false }
+    return try FileSystem.status(name.sidecarPath, in: cache.directory) == nil
   }
 
   package func removeExpired() throws(StorageError) -> Int {

@@ -232,6 +232,18 @@ import Testing
     #expect(try directory.temporaries() == [])
   }
 
+  /// A fetch can store its value after a removal has found no cache, and before it ends the fetch.
+  @Test func aValueThatIsStoredAfterNoCacheWasFoundIsRemoved() throws {
+    let (store, other) = (store(), store())
+    var isStored = false
+    try store.files.remove("k", by: nil) { commit throws(StorageError) in
+      if !isStored { try other.set(Data([1]), forKey: "k") }
+      isStored = true
+      try commit()
+    }
+    #expect(try !other.contains("k") && !store.contains("k"))
+  }
+
   /// One entry that cannot be removed costs itself: the others go, and the error is thrown.
   @Test func anEntryThatCannotBeRemovedDoesNotKeepTheOthers() throws {
     let store = store()
