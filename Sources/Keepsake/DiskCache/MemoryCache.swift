@@ -260,8 +260,7 @@ private final class MemoryWriter: CacheWriter {
   }
 
   func append(contentsOf file: File) throws(StorageError) {
-    let bytes = try file.read(from: 0, count: file.status().size)
-    try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
+    try file.readInPieces { (bytes) throws(StorageError) in try append(bytes) }
   }
 
   func finish(_ options: WriteOptions, hook: CommitHook) throws(StorageError) {

@@ -23,4 +23,26 @@ import Testing
     }
     #expect(most < 3_000)
   }
+
+  /// The files of the system have no size until they are read.
+  @Test(.temporaryStorage) func aFileThatSeemsEmptyIsStoredWhole() throws {
+    let file = "/proc/self/status"
+    for cache in [DiskCache.Name.standard, .memory] {
+      try DiskCache.named(cache).set(contentsOf: URL(filePath: file), forKey: "k")
+      #expect(try DiskCache.named(cache).get("k")?.starts(with: Data("Name:".utf8)) == true)
+    }
+  }
+
+  @Test func aFileThatExceedsTheLimitIsNotReadWhole() throws {
+    let directory = try TemporaryDirectory()
+    try Data(count: 4 << 20).write(to: directory.file("large"))
+    cache.sizeLimit = 1_000
+    let sizes = readSizes {
+      let writer = cache.startWriting("k")
+      expectFailure(.misuse) {
+        try writer.append(contentsOf: try File(directory.file("large").path, .read))
+      }
+    }
+    #expect(sizes == [1 << 20])
+  }
 }

@@ -48,19 +48,11 @@ package final class FileEntryWriter: CacheWriter, @unchecked Sendable {
     // Sum the clone, because the source may have changed in the meantime.
     let isCloned = count == 0 && temporary.file.clone(from: source)
     let file = isCloned ? temporary.file : source
-    let size = 1 << 20
-    var position = 0
-    while true {
-      let bytes = try file.read(from: position, count: size)
-      if isCloned {
-        try files.requireSize(count + bytes.count, key, cache)
-        bytes.withUnsafeBytes { checksum.update($0) }
-        count += bytes.count
-      } else {
-        try bytes.span.bytes.withUnsafeBytes { (bytes) throws(StorageError) in try append(bytes) }
-      }
-      if bytes.count < size { return }
-      position += size
+    try file.readInPieces { (bytes) throws(StorageError) in
+      if !isCloned { return try append(bytes) }
+      try files.requireSize(count + bytes.count, key, cache)
+      checksum.update(bytes)
+      count += bytes.count
     }
   }
 
