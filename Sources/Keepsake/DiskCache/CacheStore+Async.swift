@@ -38,6 +38,11 @@ extension DiskCache.Store {
   ) throws(StorageError) {
     try withContext("set", key) { () throws(StorageError) in
       let source = try File(DirectoryFinder.path(of: file, operation: "set"), .read)
+      if try source.status().isDirectory {
+        throw StorageError(
+          .isDirectory, operation: "set", path: source.path, reason: "the source is a directory",
+          remedy: "Store each of its files.")
+      }
       // Nothing need be copied for an entry that has expired already.
       if WriteOptions(expiry, isDurable: durable) == nil { return try remove(key) }
       let writer = try engine.startWriting(key)
