@@ -94,10 +94,13 @@ final class OpenCache: Sendable {
       return false
     }
     let now = CoarseClock.now
-    // Without a ledger, there is no epoch to compare.
-    if !usingRecentCheck || ledger == nil || now != lastCheck.load(ordering: .relaxed) {
+    let isChecked = usingRecentCheck && now == lastCheck.load(ordering: .relaxed)
+    // Without a ledger, there is no epoch to compare, nor a file that shows that the program has
+    // closed all.
+    if !isChecked || ledger == nil {
       lastCheck.store(now, ordering: .relaxed)
-      guard try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
+      guard ledger != nil || isChecked || directory.isOpen,
+        try FileSystem.status(directory.path)?.isSameFile(as: status) == true,
         try ledger?.file.isReplaced() != true
       else { return false }
     }

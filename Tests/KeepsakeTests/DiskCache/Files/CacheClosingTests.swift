@@ -43,4 +43,19 @@ import Testing
     try store.removeExpired()
     #expect(try store.totalSize == size)
   }
+
+  /// A program that closes descriptors that are not its own, and whose next file gets the number.
+  @Test func aReaderWithoutALedgerNoticesThatItsDirectoryWasClosed() throws {
+    let directory = try TemporaryDirectory()
+    for name in ["x", "y"] { try directory.ownCache(name).set(name, forKey: "k") }
+    try FileSystem.unlink(directory.file(".x.ledger").path)
+    let reader = directory.ownCache("x")
+    #expect(try reader.model("k") == "x")
+    let number = try #require(try reader.files.openCache()?.directory.descriptor)
+    let other = try DirectoryHandle(directory.file("y").path)
+    #expect(dup2(other.descriptor, number) == number)
+    defer { close(number) }
+    waitForTick()
+    #expect(try reader.model("k") == "x")
+  }
 }
