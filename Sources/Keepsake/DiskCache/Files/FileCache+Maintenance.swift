@@ -79,18 +79,4 @@ extension FileCache {
       job.run(work) { report($0.inContext(of: job.operation, path: paths.directory)) }
     }
   }
-
-  func inBackground(
-    _ operation: String, _ work: @escaping @Sendable () throws(StorageError) -> Void
-  ) {
-    BackgroundWork.run { [self] in
-      do throws(StorageError) {
-        try work()
-      } catch  where error.code == .notFound {
-        // The cache was emptied in the meantime.
-      } catch {
-        report(error.inContext(of: operation, path: paths.directory))
-      }
-    }
-  }
 }

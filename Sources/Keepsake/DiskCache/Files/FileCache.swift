@@ -387,14 +387,10 @@ package final class FileCache: CacheEngine {
     }
     close(old)
     close(cache)
-    defer { deleteTrashInBackground(cache) }
+    defer { cleanUpInBackground(cache) }
     if unmoved.isEmpty { return }
     try withOpenCacheForWriting { cache throws(StorageError) in
       try cache.removeEntries(inSubdirectories: unmoved)
     }
-  }
-
-  private func deleteTrashInBackground(_ cache: OpenCache) {
-    inBackground("removeAll") { () throws(StorageError) in try cache.deleteTrash() }
   }
 }
