@@ -15,7 +15,7 @@ extension InFlightFetches {
     let store = ObjectIdentifier(store)
     return state.withLock { state in
       let calls =
-        state.fetches.values.map(\.producer) + state.cancelled + state.dependencies.keys
+        state.fetches.values.map(\.producer) + state.dependencies.keys
         + state.fetchIDs.keys
       return calls.allSatisfy { $0.target.store != store }
         && state.current.keys.allSatisfy { $0.store != store }

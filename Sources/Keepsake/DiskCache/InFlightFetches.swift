@@ -76,8 +76,6 @@ package final class InFlightFetches: Sendable {
     var current: [Target: FetchID] = [:]
     /// The fetch that each call belongs to, as its producer or as a waiter.
     var fetchIDs: [Call: FetchID] = [:]
-    /// Calls that were cancelled before they started waiting.
-    var cancelled: Set<Call> = []
     /// The fetches that a producing call waits for, because its producer fetches them in turn.
     var dependencies: [Call: [FetchID]] = [:]
     var lastID: UInt64 = 0
@@ -188,7 +186,8 @@ package final class InFlightFetches: Sendable {
     return await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in
         let outcome: Outcome? = change { state in
-          if state.cancelled.remove(call) != nil { return .cancelled }
+          // The handler below may have run before this.
+          if Task.isCancelled { return .cancelled }
           guard let id = state.running(call.target) else {
             state.start(call)
             return .produce
@@ -206,10 +205,7 @@ package final class InFlightFetches: Sendable {
       let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
         guard let id = state.fetchIDs[call],
           let index = state.fetches[id]?.waiters.firstIndex(where: { $0.call == call })
-        else {
-          state.cancelled.insert(call)
-          return nil
-        }
+        else { return nil }
         return state.fetches[id]?.waiters.remove(at: index).continuation
       }
       continuation?.resume(returning: .cancelled)
@@ -323,7 +319,6 @@ package final class InFlightFetches: Sendable {
   /// Forgets a call that is about to return.
   func leave(_ call: Call) {
     state.withLock { state in
-      state.cancelled.remove(call)
       state.dependencies[call] = nil
       state.fetchIDs[call] = nil
     }
