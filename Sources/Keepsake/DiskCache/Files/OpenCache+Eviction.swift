@@ -91,11 +91,13 @@ extension OpenCache {
       let isLast = step == subdirectories.count - 1
       guard sample.count >= (bytes == nil ? 10_000 : 1_000) || isLast else { continue }
       sample.sort { $0.lastUsed < $1.lastUsed }
-      // The last used entry is kept even if it alone exceeds nine tenths.
-      let goal = sample.last.map { $0.footprint > target ? limit : target } ?? target
+      // The last used entry is kept even if it alone exceeds nine tenths, or if other threads have
+      // removed the rest: a writer may have just stored it.
+      let last = sample.last?.footprint ?? 0
+      let goal = last > target ? limit : target
       let size = sample.reduce(0) { $0 + $1.footprint }
       var surplus = size - Int(Double(size) * min(1, Double(goal) / Double(max(1, totalSize))))
-      var rest = sample[...]
+      var rest = last > limit ? sample[...] : sample.dropLast()
       while surplus > 0, bytesLeft > 0, ledger.totalSize.bytes > goal,
         let candidate = rest.popFirst()
       {
@@ -106,7 +108,7 @@ extension OpenCache {
       }
       // Only if the sample was the whole cache, no other entry is older.
       if isLast, isWhole {
-        let oldest = rest.dropLast().prefix(Self.mostKnownEntries).reversed()
+        let oldest = rest.prefix(Self.mostKnownEntries).reversed()
         evictionCandidates.withLock { $0 = Array(oldest) }
       }
       if bytesLeft <= 0 { return }
