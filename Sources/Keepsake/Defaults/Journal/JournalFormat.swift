@@ -182,7 +182,7 @@ enum JournalFormat {
     var (records, damage): ([Record], Int) = ([], 0)
     var position = start
     while position < bytes.count {
-      let found = record(in: bytes, at: position, seed: seed)
+      let found = record(in: bytes, at: position, seed: seed, isSuspect: damage > 0)
       if let (record, end) = found {
         records.append(record)
         if end + 1 < bytes.count, bytes[end] == bracket, bytes[end + 1] == newline {
@@ -212,8 +212,11 @@ enum JournalFormat {
   private static let comma = UInt8(ascii: ",")
 
   /// The record that begins at `start`, and the end of its body; nil unless its sum is right.
+  ///
+  /// - Parameter isSuspect: Whether to look for a newline first, which no record contains. Summing
+  ///   each of many damaged records to the end of the file would take minutes.
   private static func record(
-    in bytes: UnsafeRawBufferPointer, at start: Int, seed: UInt64
+    in bytes: UnsafeRawBufferPointer, at start: Int, seed: UInt64, isSuspect: Bool
   ) -> (Record, end: Int)? {
     guard bytes.count - start > 20, bytes[start] == UInt8(ascii: "["), bytes[start + 1] == quote
     else { return nil }
@@ -237,8 +240,7 @@ enum JournalFormat {
     let body = position + 1
     guard length <= bytes.count - body else { return nil }
     let end = body + length
-    // Or summing each of many damaged records to the end of the file would take minutes.
-    if length > largestQuickSum, bytes[body..<end].contains(newline) { return nil }
+    if isSuspect, length > largestQuickSum, bytes[body..<end].contains(newline) { return nil }
     let summed = UnsafeRawBufferPointer(rebasing: bytes[(start + 18)..<end])
     guard Checksum.sum(summed, seed: seed) == sum else { return nil }
     let size = end + 2 - start

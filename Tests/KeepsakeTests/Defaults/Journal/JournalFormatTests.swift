@@ -52,9 +52,9 @@ import Testing
   }
 
   /// Otherwise each of many damaged records would be summed up to the end of a large file.
-  @Test func aRecordDoesNotContinueOnTheNextLine() throws {
+  @Test func afterDamageARecordDoesNotContinueOnTheNextLine() throws {
     let lines = Array(("[" + String(repeating: "1,\n", count: 2_000) + "1]").utf8)
-    var bytes: [UInt8] = []
+    var bytes = Array("damage\n".utf8)
     JournalFormat.append(.json(lines), key: "k", seed: Self.id, to: &bytes)
     JournalFormat.append(.int(1), key: "next", seed: Self.id, to: &bytes)
     let parsed = try #require(Self.parse(Self.journal(bytes)))
