@@ -208,7 +208,7 @@ enum FileSystem {
   ) throws(StorageError) -> Bool {
     var temporary = try TemporaryFile.make(beside: path, mode: mode)
     if let validate { try validate(temporary.file.status()) }
-    if let failure = temporary.file.write(bytes).failure { throw failure }
+    try temporary.write(bytes)
     if durable { try temporary.file.synchronize() }
     if replacing {
       try temporary.moveToDestination()

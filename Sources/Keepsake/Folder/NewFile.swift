@@ -44,7 +44,7 @@ final class NewFile: @unchecked Sendable {
 
   func append(_ bytes: UnsafeRawBufferPointer) throws(StorageError) {
     try requireOpen()
-    if let failure = temporary.file.write(bytes).failure { throw failure }
+    try temporary.write(bytes)
     count += bytes.count
   }
 

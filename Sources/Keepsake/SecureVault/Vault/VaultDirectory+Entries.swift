@@ -107,7 +107,7 @@ extension VaultDirectory {
     let temporary = try TemporaryFile.make(
       at: paths.temporaryEntry(number, in: path.directoryName), for: path.subpath, in: directory,
       mode: try paths.fileMode())
-    if let failure = temporary.file.write(entry).failure { throw failure }
+    try temporary.write(entry)
     try temporary.file.synchronize()
     return temporary
   }
