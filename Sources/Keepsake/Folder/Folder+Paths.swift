@@ -149,9 +149,11 @@ extension Folder {
   // MARK: Errors
 
   /// Throws if a file may not replace what has this status: a symbolic link, or a socket.
-  static func requireReplaceable(_ old: FileStatus?, at path: String) throws(StorageError) {
-    if old?.isSymbolicLink == true { throw ConfinedPath.symbolicLinkError(at: path) }
-    if old?.kind == .other { throw notAFile(path) }
+  static func requireReplaceable(
+    _ old: FileStatus?, at path: @autoclosure () -> String
+  ) throws(StorageError) {
+    if old?.isSymbolicLink == true { throw ConfinedPath.symbolicLinkError(at: path()) }
+    if old?.kind == .other { throw notAFile(path()) }
   }
 
   static func notAFile(_ path: String) -> StorageError {
