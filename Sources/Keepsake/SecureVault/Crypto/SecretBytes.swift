@@ -6,7 +6,7 @@ internal import KeepsakeLibc
 struct SecretBytes: ~Copyable {
   let bytes: UnsafeMutableRawBufferPointer
   /// False once the bytes are encrypted: wiping a large value takes a sixth of the time of that.
-  var isWiped = true
+  var isSecret = true
 
   init(count: Int) throws(StorageError) {
     // At least one byte: malloc(0) may return nil.
@@ -24,7 +24,7 @@ struct SecretBytes: ~Copyable {
   }
 
   deinit {
-    if isWiped { OpenSSL.wipe(bytes) }
+    if isSecret { OpenSSL.wipe(bytes) }
     free(bytes.baseAddress)
   }
 

@@ -239,7 +239,7 @@ extension VaultSession {
       data = path.writeAssociatedData(of: .value, bytes, vaultID: vaultID, to: memory)
       try cipher.seal(valueBox, authenticating: data, inserting: part, at: position)
     }
-    entry.isWiped = false
+    entry.isSecret = false
     return entry
   }
 
