@@ -39,8 +39,9 @@ extension Vault {
           // A writer that keeps losing to rotations takes the lock before it starts.
           outcome = try writeUnderLock(secret, presenceKey, at: path, session)
         }
-        // Removes what was damaged and is replaced by now.
-        if case .stored = outcome { _ = try session.makeWay(for: secret, at: path) }
+        // Removes what was damaged and is replaced by now. If that fails, the next set does it:
+        // until then, readers find the new secret first.
+        if case .stored = outcome { _ = try? session.makeWay(for: secret, at: path) }
       }
       // The session is released by now: `lock()` waits for that, and asking the user may take long.
       switch outcome {
