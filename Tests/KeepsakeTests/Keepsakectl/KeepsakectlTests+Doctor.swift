@@ -65,7 +65,7 @@ extension KeepsakectlTests {
     let name = "config/\(app)/standard.jsonl.damaged-" + String(repeating: "x", count: 200)
     try directory.makeDirectory("config/\(app)")
     // The report is many times as long as a pipe holds.
-    for number in 0..<1_000 { try directory.write([], to: name + "\(number)") }
+    for number in 0..<400 { try directory.write([], to: name + "\(number)") }
     for signal in [SIGHUP, SIGINT, SIGTERM] {
       let child = try Child(
         inspector.path, ["doctor", app], environment: inspector.environment, startsSession: true)
@@ -125,7 +125,7 @@ extension KeepsakectlTests {
       isDone.withLock { $0 = true }
       group.wait()
     }
-    for number in 0..<Coverage.count(sample: 3, complete: 40) {
+    for number in 0..<Coverage.count(sample: 2, complete: 40) {
       let run = try run("doctor", app)
       #expect(run.status == 0 && run.text.contains("no problems."), "\(number): \(run)")
     }
